@@ -1,0 +1,146 @@
+"""Ranges become scales: calibration, and parameters the caller brings."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qnumba.errors import SchemeError
+from qnumba.inputs import as_array, as_native, backend, nonfinite_error
+from qnumba.layout import plan
+from qnumba.params import Method, Nonfinite, Options, Params, QParams, ScaleRounding
+from qnumba.reference import store_scale
+from qnumba.validate import as_scheme, require, require_options, require_params
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from qnumba.layout import Plan
+    from qnumba.scheme import Scheme
+
+
+def calibrate(
+    x: ArrayLike,
+    scheme: Scheme | str,
+    *,
+    method: Method = "minmax",
+    scale_rounding: ScaleRounding = "up",
+    nonfinite: Nonfinite = "raise",
+) -> QParams:
+    """Find the scales and zero points of an array.
+
+    Parameters
+    ----------
+    x : array_like
+        Any shape; float16, bfloat16, float32, float64 or integers up to 2**53.
+    scheme : Scheme or str
+        What the parameters are for.
+    method : str
+        ``"minmax"``: the largest magnitude (affine: the range, with 0) of every block.
+        ``"absmean"``: the mean magnitude, as in BitNet b1.58 (Ma et al., 2024).
+    scale_rounding : str
+        How a scale is stored: ``"up"`` (smallest stored number not below it), ``"nearest"``, or for
+        minifloats with UE8M0 scales ``"floor"`` (OCP MX v1.0, section 6.3) and ``"even"``.
+    nonfinite : str
+        ``"raise"``, or ``"clip"`` / ``"keep"`` to look at finite values only.
+
+    Returns
+    -------
+    QParams
+        float32 scales as stored, shaped like the block grid (``()`` per tensor); the global scale
+        of a two-level scheme; int32 zero points of an affine one.
+
+    Raises
+    ------
+    SchemeError
+        If the scheme does not fit the array or the options.
+    QuantizedTypeError
+        If the array's dtype cannot be quantized.
+    DataError
+        If values are NaN or infinite and ``nonfinite="raise"``.
+    """
+    known = as_scheme(scheme)
+    array = as_array(x)
+    require(known, array.shape, array.dtype.name)
+    options = Options("even", scale_rounding, nonfinite, method)
+    require_options(known, options)
+    native = as_native(array)
+    layout = plan(known, native.shape)
+    params, seen = backend().calibrate(native, layout, options)
+    if seen and nonfinite == "raise":
+        raise nonfinite_error(native, block_finder(layout))
+    return QParams(*params)
+
+
+def given_params(params: Any, layout: Plan, options: Options) -> Params:
+    """Return the caller's parameters checked, and the scales rounded to their dtype.
+
+    The rules ``floor`` and ``even`` act on ranges; scales that are given are rounded up instead.
+
+    Raises
+    ------
+    SchemeError
+        If they do not fit the scheme and the block grid.
+    """
+    if not isinstance(params, QParams):
+        fix = "pass what calibrate() returns, or QParams(scales, global_scale, zero_points)"
+        message = f"params is a {type(params).__name__}, not QParams; {fix}"
+        raise SchemeError(message, field="params", value=params, fix=fix)
+    given = QParams(
+        _numbers(params.scales, "scales"),
+        None if params.global_scale is None else _single(params.global_scale),
+        None if params.zero_points is None else _integers(params.zero_points),
+    )
+    require_params(layout.scheme, layout.shape, given)
+    rule = options.scale_rounding if options.scale_rounding in {"up", "nearest"} else "up"
+    scales = given.scales
+    if layout.scale.name != "F32" or scales.dtype != np.float32:
+        scales = store_scale(scales, layout.scale, rule)
+    return Params(np.require(scales, requirements="C"), given.global_scale, given.zero_points)
+
+
+def block_finder(layout: Plan) -> Any:
+    """Return the function from an element's index to its block's, as messages show it."""
+
+    def find(index: tuple[int, ...]) -> Any:
+        if not layout.grid:
+            return 0
+        block = tuple(i // step for i, step in zip(index, layout.block, strict=True))
+        return block[0] if len(block) == 1 else block
+
+    return find
+
+
+def _numbers(given: Any, field: str) -> NDArray[Any]:
+    """Return scales as float32, or float64 where they are so; what is no number is refused."""
+    try:
+        array = np.asarray(given)
+        return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        fix = f"give {field} as an array of numbers"
+        message = f"{field} is a {type(given).__name__}, not numbers; {fix}"
+        raise SchemeError(message, field=field, value=given, fix=fix) from error
+
+
+def _single(given: Any) -> np.float32:
+    """Return the per-tensor scale."""
+    array = _numbers(given, "global_scale")
+    if array.size != 1:
+        fix = "give one number"
+        message = (
+            f"the per-tensor scale must have exactly one element, got shape {array.shape}; {fix}"
+        )
+        raise SchemeError(message, field="global_scale", value=given, fix=fix)
+    with np.errstate(over="ignore"):
+        return np.float32(array.reshape(())[()])
+
+
+def _integers(given: Any) -> NDArray[np.int32]:
+    """Return zero points as int32."""
+    array = np.asarray(given)
+    if array.dtype.kind not in "iu":
+        fix = "give zero points as integers"
+        message = f"the zero points have dtype {array.dtype}; {fix}"
+        raise SchemeError(message, field="zero_points", value=given, fix=fix)
+    return np.clip(array, -(2**31), 2**31 - 1).astype(np.int32, order="C")

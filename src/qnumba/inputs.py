@@ -1,0 +1,135 @@
+"""The door for arrays: whatever the caller has becomes a native C-contiguous array, or an error."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qnumba.errors import DataError, QuantizedTypeError, UnsupportedSchemeError
+from qnumba.rules import FLOATS
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from numpy.typing import NDArray
+
+_EXACT = 2**53
+_CHUNK = 1 << 22
+
+
+def as_array(x: Any) -> NDArray[Any]:
+    """Return an array-like as a plain NumPy array, without changing dtype or layout.
+
+    Raises
+    ------
+    QuantizedTypeError
+        For a quantized array, a masked array, or what NumPy cannot make an array of numbers of.
+    """
+    if type(x) is np.ndarray:
+        return x
+    if getattr(type(x), "is_quantized", False):
+        message = "Should be float, got quantized; call dequantize() first"
+        raise QuantizedTypeError(message)
+    if isinstance(x, np.ma.MaskedArray):
+        message = "masked arrays have no one meaning here; pass x.filled(v) with a value v"
+        raise QuantizedTypeError(message)
+    if hasattr(x, "__cuda_array_interface__"):
+        message = (
+            f"{type(x).__name__} is a CUDA array, and this installation has no CUDA backend; "
+            'install it with pip install "qnumba[cuda12]" or "qnumba[cuda13]", or pass a NumPy array'
+        )
+        raise UnsupportedSchemeError(message, field="x", value=type(x), fix="install the extra")
+    try:
+        return np.asarray(x)
+    except (ValueError, TypeError) as error:
+        message = f"{type(x).__name__} does not convert to an array of numbers: {error}"
+        raise QuantizedTypeError(message) from error
+
+
+def as_native(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array as the backends take it: a float, native, aligned and C-contiguous.
+
+    Integers become float64; everything else keeps its dtype. The array is copied only if needed.
+
+    Raises
+    ------
+    DataError
+        For integers beyond 2**53, which float64 cannot hold.
+    """
+    if array.dtype.kind in "iu":
+        if array.dtype.itemsize == 8 and array.size:  # noqa: PLR2004 - only these can be too large
+            _require_exact(array)
+        array = array.astype(np.float64, order="C")
+    elif not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="), order="C")
+    return np.require(array, requirements=["C", "A"])
+
+
+def _require_exact(array: NDArray[Any]) -> None:
+    lo, hi = int(array.min()), int(array.max())
+    worst = hi if hi > -lo else lo
+    if abs(worst) > _EXACT:
+        message = (
+            f"the integer {worst} is beyond 2**53, where float64 stops being exact; "
+            "scale the data down, or convert it yourself with astype(np.float64)"
+        )
+        raise DataError(message)
+
+
+def float_dtype(dtype: Any) -> np.dtype[Any]:
+    """Return the dtype to decode to.
+
+    Raises
+    ------
+    QuantizedTypeError
+        If it is not float16, bfloat16, float32 or float64, or if it is bfloat16 and the package
+        that gives NumPy that dtype is not installed.
+    """
+    if isinstance(dtype, str) and dtype == "bfloat16":
+        try:
+            import ml_dtypes  # noqa: PLC0415 - an extra, needed only here
+        except ImportError as error:
+            message = 'bfloat16 arrays need ml_dtypes: pip install "qnumba[ml_dtypes]"'
+            raise QuantizedTypeError(message) from error
+        return np.dtype(ml_dtypes.bfloat16)
+    try:
+        found = np.dtype(dtype)
+    except TypeError:
+        found = None
+    if found is None or found.name not in FLOATS:
+        message = f"cannot decode to {dtype!r}; use one of {', '.join(FLOATS)}"
+        raise QuantizedTypeError(message)
+    return found
+
+
+def backend() -> ModuleType:
+    """Return the module that runs on NumPy arrays. Imported here, so that Numba loads late."""
+    try:
+        from qnumba import cpu
+    except ImportError:
+        from qnumba import reference as cpu
+    return cpu
+
+
+def nonfinite_error(array: NDArray[Any], block_of: Any) -> DataError:
+    """Return the error that names how many values are not finite, and where the first is."""
+    flat = array.reshape(-1)
+    counts = {"NaN": 0, "infinite": 0}
+    first = -1
+    for start in range(0, flat.size, _CHUNK):
+        chunk = flat[start : start + _CHUNK].astype(np.float64)
+        bad = ~np.isfinite(chunk)
+        if bad.any() and first < 0:
+            first = start + int(bad.argmax())
+        counts["NaN"] += int(np.isnan(chunk).sum())
+        counts["infinite"] += int(np.isinf(chunk).sum())
+    index = tuple(int(i) for i in np.unravel_index(first, array.shape))
+    where = str(index[0]) if len(index) == 1 else str(index)
+    found = " and ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+    message = (
+        f"the array holds {found} of {array.size} values, the first at index {where} "
+        f"(block {block_of(index)}); replace them, or pass nonfinite='clip' (NaN to 0, infinity to "
+        "the end of the range), or 'keep' for E4M3 and E5M2"
+    )
+    return DataError(message)

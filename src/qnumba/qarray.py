@@ -1,0 +1,340 @@
+"""QArray: what was got. Codes in words, the parameters, and the way back to numbers."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from qnumba import serialize
+from qnumba.errors import QuantizedTypeError, SchemeError
+from qnumba.inputs import backend, float_dtype
+from qnumba.layout import Plan, plan
+from qnumba.params import Params, QParams
+from qnumba.validate import as_scheme, require
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import DTypeLike, NDArray
+
+    from qnumba.scheme import Scheme
+
+
+class QArray(NDArrayOperatorsMixin):
+    """A quantized array. Made by ``quantize``, ``QArray.from_bytes`` and ``QArray.from_record``.
+
+    Attributes
+    ----------
+    scheme : Scheme
+        How numbers became codes.
+    shape : tuple of int
+        Shape of the array that was quantized.
+    source_dtype : str
+        Name of the dtype of the array that was quantized.
+    """
+
+    is_quantized = True
+
+    def __init__(
+        self, layout: Plan, words: NDArray[Any], params: Params | None, source_dtype: str
+    ) -> None:
+        self.scheme = layout.scheme
+        self.shape = layout.shape
+        self.source_dtype = source_dtype
+        self._plan = layout
+        self._words = words
+        self._params = params
+
+    # --- what it holds
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return self._plan.size
+
+    @property
+    def dtype(self) -> np.dtype[np.float32]:
+        """What ``np.asarray(q)`` gives: float32."""
+        return np.dtype(np.float32)
+
+    @property
+    def words(self) -> NDArray[Any]:
+        """The codes as stored, packed as the scheme's store says. A read-only view."""
+        self._filled()
+        return _read_only(self._words)
+
+    @property
+    def params(self) -> QParams:
+        """Scales, global scale and zero points together."""
+        scales, global_scale, points = self._filled()
+        points = None if points is None else _read_only(points)
+        return QParams(_read_only(scales), global_scale, points)
+
+    @property
+    def scales(self) -> NDArray[np.float32]:
+        """Scales as stored: float32, shaped like the block grid, ``()`` per tensor. Read-only."""
+        return self.params.scales
+
+    @property
+    def global_scale(self) -> np.float32 | None:
+        """The per-tensor scale of a two-level scheme, else None."""
+        return self.params.global_scale
+
+    @property
+    def zero_points(self) -> NDArray[np.int32] | None:
+        """int32 zero points shaped like the scales in affine mode, else None. Read-only."""
+        return self.params.zero_points
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of codes, scales and zero points, as a record holds them."""
+        return serialize.record_size(self._plan)
+
+    @property
+    def bits_per_value(self) -> float:
+        """Bits an element takes, scales and padding included; NaN for an empty array."""
+        return 8 * self.nbytes / self.size if self.size else float("nan")
+
+    def codes(self) -> NDArray[Any]:
+        """Return one integer per element, in the array's shape.
+
+        Returns
+        -------
+        numpy.ndarray
+            int8 for Q* value types, uint8 for U*, for minifloat patterns and lookup indices.
+            Read-only where it is a view of the words.
+        """
+        self._filled()
+        if self.scheme.store == "native":
+            return self.words
+        codes = np.empty(self.shape, self._plan.code_dtype)
+        backend().unpack(self._words, self._plan, codes)
+        return codes
+
+    # --- back to numbers
+
+    def dequantize(
+        self, dtype: DTypeLike | str = np.float32, out: NDArray[Any] | None = None
+    ) -> NDArray[Any]:
+        """Return the numbers the codes stand for.
+
+        Parameters
+        ----------
+        dtype : dtype-like
+            float32 (default), float64, float16 or bfloat16. float64 is computed in float64, the
+            others in float32 and rounded once.
+        out : numpy.ndarray, optional
+            Where to put them: an array of this shape and of a float dtype, which wins over
+            ``dtype``.
+
+        Returns
+        -------
+        numpy.ndarray
+            Of this array's shape; ``out`` if it was given.
+
+        Raises
+        ------
+        QuantizedTypeError
+            If the dtype is not one of those.
+        SchemeError
+            If ``out`` has another shape or cannot be written.
+        """
+        params = self._filled()
+        if out is None:
+            target = np.empty(self.shape, float_dtype(dtype))
+        else:
+            target = _target(out, self)
+        backend().dequantize(self._words, self._plan, params, target)
+        if out is None:
+            return target
+        if target is not out:
+            out[...] = target
+        return out
+
+    def __array__(
+        self, dtype: DTypeLike | None = None, copy: bool | None = None  # noqa: FBT001 - NumPy's
+    ) -> NDArray[Any]:
+        """Dequantize for ``np.asarray``; there is no way to do so without making an array."""
+        if copy is False:
+            message = "a quantized array holds codes, so its numbers are always a copy"
+            raise ValueError(message)
+        if dtype is None or np.dtype(dtype).name in {"float16", "float64", "bfloat16"}:
+            return self.dequantize(np.float32 if dtype is None else dtype)
+        return self.dequantize().astype(dtype)
+
+    def __array_ufunc__(self, ufunc: Any, *_: Any, **__: Any) -> Any:
+        """Refuse arithmetic: it would hide the cost of decoding."""
+        message = f"Should be float, got quantized: {ufunc.__name__} needs q.dequantize() first"
+        raise QuantizedTypeError(message)
+
+    # --- bytes
+
+    def to_record(self) -> bytes:
+        """Return burn's dense layout: values, zero points, scales, global scale; little-endian."""
+        return serialize.to_record(self._plan, self._words, self._filled())
+
+    @classmethod
+    def from_record(
+        cls, data: Any, scheme: Scheme | str, shape: Sequence[int], *, dtype: str = "float32"
+    ) -> QArray:
+        """Read a record.
+
+        Parameters
+        ----------
+        data : bytes-like
+            Exactly as long as the scheme and shape say.
+        scheme : Scheme or str
+            The scheme it was written with.
+        shape : sequence of int
+            Shape of the array.
+        dtype : str
+            Dtype of the array that was quantized; kept as ``source_dtype``.
+
+        Returns
+        -------
+        QArray
+
+        Raises
+        ------
+        DecodeError
+            If the length is not exact or a scale is not a scale.
+        SchemeError
+            If the scheme does not fit the shape.
+        """
+        known = as_scheme(scheme)
+        sizes = tuple(int(extent) for extent in shape)
+        require(known, sizes, dtype)
+        layout = plan(known, sizes)
+        words, params = serialize.from_record(data, layout)
+        return cls(layout, words, params, dtype)
+
+    def to_bytes(self) -> bytes:
+        """Return self-describing, checksummed bytes, which ``QArray.from_bytes`` reads."""
+        return serialize.to_bytes(self._plan, self._words, self._filled(), self.source_dtype)
+
+    @classmethod
+    def from_bytes(cls, data: Any) -> QArray:
+        """Read what ``to_bytes`` wrote, without copying the codes where the buffer allows.
+
+        Parameters
+        ----------
+        data : bytes-like
+            bytes, a memoryview, an mmap or a memory-mapped uint8 array.
+
+        Returns
+        -------
+        QArray
+
+        Raises
+        ------
+        DecodeError
+            If the bytes are damaged, truncated, extended, or not a container.
+        """
+        return cls(*serialize.from_bytes(data))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle as the container's bytes."""
+        return (QArray.from_bytes, (self.to_bytes(),))
+
+    # --- comparing and showing
+
+    def __eq__(self, other: object) -> bool:
+        """Compare by bits: the same scheme, shape, codes and parameters."""
+        if not isinstance(other, QArray):
+            return NotImplemented
+        same = (self.scheme, self.shape) == (other.scheme, other.shape)
+        return (
+            same
+            and self.params == other.params
+            and np.array_equal(self.words.view(np.uint8), other.words.view(np.uint8))
+        )
+
+    def __ne__(self, other: object) -> bool:
+        """Return the opposite of ``==``."""
+        equal = self.__eq__(other)
+        return equal if equal is NotImplemented else not equal
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __len__(self) -> int:
+        """Return the extent of the first axis."""
+        if not self.shape:
+            message = "an array without axes has no length"
+            raise TypeError(message)
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        """Return one line; the numbers are not shown."""
+        return (
+            f"QArray(shape={self.shape}, scheme={str(self.scheme)!r}, "
+            f"{self.bits_per_value:.4g} bits per value, {self.nbytes:,} bytes)"
+        )
+
+    def _repr_html_(self) -> str:
+        """Return a small table for notebooks."""
+        rows = {
+            "scheme": str(self.scheme),
+            "shape": str(self.shape),
+            "quantized from": self.source_dtype,
+            "scales": str(self._plan.grid),
+            "bytes": f"{self.nbytes:,}",
+            "bits per value": f"{self.bits_per_value:.4g}",
+        }
+        cells = "".join(
+            f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>"
+            for name, text in rows.items()
+        )
+        return f"<table><caption>QArray</caption>{cells}</table>"
+
+    def _filled(self) -> Params:
+        """Return the parameters, or refuse an array whose quantization did not finish."""
+        if self._params is None:
+            fix = "quantize into it again"
+            message = f"this array was given as out= and its quantization did not finish; {fix}"
+            raise SchemeError(message, field="out", fix=fix)
+        return self._params
+
+
+def scheme_of(q: Any) -> Scheme:
+    """Return the scheme of a quantized array.
+
+    Raises
+    ------
+    QuantizedTypeError
+        For anything that is not quantized.
+    """
+    if isinstance(q, QArray):
+        return q.scheme
+    kind = getattr(q, "dtype", type(q).__name__)
+    message = f"Quantization scheme is not valid for dtype {kind}; call quantize() first"
+    raise QuantizedTypeError(message)
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _target(out: Any, q: QArray) -> NDArray[Any]:
+    """Return where to decode to: ``out`` itself, or an array to copy into it afterwards."""
+    if not isinstance(out, np.ndarray):
+        message = f"out is a {type(out).__name__}; give a NumPy array"
+        raise QuantizedTypeError(message)
+    dtype = float_dtype(out.dtype)
+    if out.shape != q.shape or not out.flags.writeable:
+        fix = f"give a writeable array of shape {q.shape}"
+        problem = f"has shape {out.shape}" if out.shape != q.shape else "cannot be written"
+        raise SchemeError(f"out {problem}; {fix}", field="out", value=out.shape, fix=fix)
+    plain = out.flags.c_contiguous and out.flags.aligned and dtype.isnative
+    if plain and not np.may_share_memory(out, q.words):
+        return out
+    return np.empty(q.shape, dtype.newbyteorder("="))

@@ -1,0 +1,151 @@
+"""The front door: check, plan, run one backend call, wrap the result."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qnumba.calibrate import block_finder, given_params
+from qnumba.errors import QuantizedTypeError, SchemeError
+from qnumba.inputs import as_array, as_native, backend, nonfinite_error
+from qnumba.layout import Plan, plan
+from qnumba.params import Method, Nonfinite, Options, QParams, Rounding, ScaleRounding
+from qnumba.qarray import QArray
+from qnumba.validate import as_scheme, require, require_options
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+    from qnumba.scheme import Scheme
+
+
+def quantize(
+    x: ArrayLike,
+    scheme: Scheme | str,
+    *,
+    params: QParams | None = None,
+    rounding: Rounding = "even",
+    scale_rounding: ScaleRounding = "up",
+    nonfinite: Nonfinite = "raise",
+    method: Method = "minmax",
+    out: QArray | None = None,
+) -> QArray:
+    """Quantize an array: code = clamp(round(x / scale)).
+
+    Parameters
+    ----------
+    x : array_like
+        Any shape and layout; float16, bfloat16, float32, float64 or integers up to 2**53. float64
+        and integers are computed in float64, the others in float32.
+    scheme : Scheme or str
+        A scheme, its text form, or a preset's name such as ``"int8"`` or ``"nvfp4"``.
+    params : QParams, optional
+        Scales and zero points to use, from ``calibrate`` or another array. Default: calibrate.
+    rounding : str
+        Ties of integer codes: ``"even"``, or ``"away"`` from zero as burn's CPU backends do.
+    scale_rounding : str
+        How scales are stored; see ``calibrate``.
+    nonfinite : str
+        ``"raise"``; ``"clip"``: NaN becomes 0 and infinity an end of the range; ``"keep"``: E4M3
+        and E5M2 keep what they have codes for.
+    method : str
+        How ranges are found where params is None; see ``calibrate``.
+    out : QArray, optional
+        An array of the same scheme and shape whose memory is used again.
+
+    Returns
+    -------
+    QArray
+
+    Raises
+    ------
+    SchemeError
+        If the scheme does not fit the array, the options or the parameters.
+    QuantizedTypeError
+        If the array's dtype cannot be quantized.
+    DataError
+        If values are NaN or infinite and ``nonfinite="raise"``.
+
+    Examples
+    --------
+    >>> q = quantize(np.array([0.0, 0.5, -1.0], np.float32), "int8")
+    >>> q.codes().tolist()
+    [0, 64, -127]
+    """
+    known = as_scheme(scheme)
+    array = as_array(x)
+    require(known, array.shape, array.dtype.name)
+    options = Options(rounding, scale_rounding, nonfinite, method)
+    require_options(known, options)
+    layout = plan(known, array.shape)
+    given = None if params is None else given_params(params, layout, options)
+    native = as_native(array)
+    if out is None:
+        out = QArray(layout, np.empty(layout.words_shape, layout.words_dtype), None, "")
+    else:
+        _require_out(out, layout, native)
+    out._params = None  # noqa: SLF001 - until the last code is written it holds nothing
+    used, seen = backend().quantize(native, layout, options, given, out._words)  # noqa: SLF001
+    if seen and nonfinite == "raise":
+        raise nonfinite_error(native, block_finder(layout))
+    out.source_dtype = array.dtype.name
+    out._params = used  # noqa: SLF001
+    return out
+
+
+def dequantize(
+    q: QArray, dtype: DTypeLike | str = np.float32, out: NDArray[Any] | None = None
+) -> NDArray[Any]:
+    """Return the numbers a quantized array stands for; see ``QArray.dequantize``.
+
+    Raises
+    ------
+    QuantizedTypeError
+        If ``q`` is not quantized.
+    """
+    if not isinstance(q, QArray):
+        message = f"Expected a quantized array, got {type(q).__name__}; call quantize() first"
+        raise QuantizedTypeError(message)
+    return q.dequantize(dtype, out)
+
+
+def warmup(scheme: Scheme | str, *, dtype: DTypeLike = np.float32) -> float:
+    """Compile the kernels of a scheme, or load them from the disk cache, before they are needed.
+
+    Parameters
+    ----------
+    scheme : Scheme or str
+        The scheme that will be used.
+    dtype : dtype-like
+        Dtype of the arrays to come.
+
+    Returns
+    -------
+    float
+        Seconds it took.
+    """
+    known = as_scheme(scheme)
+    rank = max(len(known.block or ()), known.pack_axis + 1)
+    start = time.perf_counter()
+    quantize(np.ones((2,) * rank, dtype), known).dequantize()
+    return time.perf_counter() - start
+
+
+def _require_out(out: Any, layout: Plan, x: NDArray[Any]) -> None:
+    """Refuse an ``out`` whose memory does not fit or overlaps the input."""
+    if not isinstance(out, QArray):
+        message = f"out is a {type(out).__name__}; give a QArray of this scheme and shape"
+        raise QuantizedTypeError(message)
+    words = out._words  # noqa: SLF001
+    problem = ""
+    if (out.scheme, out.shape) != (layout.scheme, layout.shape):
+        problem = f"holds {str(out.scheme)!r} of shape {out.shape}"
+    elif not words.flags.writeable:
+        problem = "is read-only, as arrays read from bytes are"
+    elif np.may_share_memory(words, x):
+        problem = "shares memory with the input"
+    if problem:
+        fix = f"give a QArray of {str(layout.scheme)!r} and shape {layout.shape}, or leave out= away"
+        raise SchemeError(f"out {problem}; {fix}", field="out", value=out, fix=fix)

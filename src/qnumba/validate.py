@@ -1,0 +1,244 @@
+"""The validator: pure Python, runs before any compiled code, explains what is wrong."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qnumba.errors import QuantizationError, QuantizedTypeError, SchemeError
+from qnumba.formats import SCALES
+from qnumba.layout import plan
+from qnumba.params import Options, QParams
+from qnumba.rules import (
+    DTYPE_RULES,
+    OPTION_RULES,
+    PARAMS_RULES,
+    SHAPE_RULES,
+    DtypeCase,
+    OptionsCase,
+    ParamsCase,
+    Rule,
+    ShapeCase,
+)
+from qnumba.scheme import Scheme, refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong.
+
+    Attributes
+    ----------
+    field : str
+        The argument at fault.
+    value : object
+        What was given for it.
+    reason : str
+        What is wrong, what to do, and the nearest valid scheme if there is one.
+    fix : str
+        What to do.
+    nearest : Scheme or None
+        A valid scheme close to the one given.
+    """
+
+    field: str
+    value: object
+    reason: str
+    fix: str
+    nearest: Scheme | None
+
+    def __str__(self) -> str:
+        """Return the reason as one line."""
+        return f"{self.field}: {self.reason}"
+
+
+def validate(
+    scheme: Scheme | str,
+    *,
+    shape: Sequence[int] | None = None,
+    dtype: Any = None,
+    params: QParams | None = None,
+    **options: Any,
+) -> list[Finding]:
+    """Check a scheme, alone or against what it is to be used with. Compiles and raises nothing.
+
+    Parameters
+    ----------
+    scheme : Scheme or str
+        A scheme, its text form, or a preset's name.
+    shape : sequence of int, optional
+        Shape of the array.
+    dtype : dtype-like, optional
+        Dtype of the array.
+    params : QParams, optional
+        Parameters to be used with the scheme (and the shape, if given).
+    **options
+        Any of ``rounding``, ``scale_rounding``, ``nonfinite`` and ``method``.
+
+    Returns
+    -------
+    list of Finding
+        Empty if all is well.
+
+    Examples
+    --------
+    >>> validate("int4", shape=(4, 64), dtype="float32")
+    []
+    >>> print(validate("Q8S block=0")[0].fix)
+    give an int, or a tuple of ints for a rectangle, such as block=32 or block=(128, 128)
+    """
+    return [_finding(error) for error in _faults(scheme, shape, dtype, params, options)]
+
+
+def require(scheme: Scheme, shape: tuple[int, ...], dtype: str) -> None:
+    """Raise the first fault of a scheme used on an array. Cached, so repeats cost a look-up."""
+    for error in _array_faults(scheme, shape, dtype):
+        raise error
+
+
+def require_options(scheme: Scheme, options: Options) -> None:
+    """Raise the first fault of a scheme used with options. Cached."""
+    for error in _option_faults(scheme, options):
+        raise error
+
+
+def require_params(scheme: Scheme, shape: tuple[int, ...], params: QParams) -> None:
+    """Raise the first fault of parameters used with a scheme and a shape."""
+    for error in _params_faults(scheme, shape, params):
+        raise error
+
+
+def as_scheme(scheme: Scheme | str) -> Scheme:
+    """Return a Scheme from a Scheme, its text or a preset's name.
+
+    Raises
+    ------
+    SchemeError
+        If it is none of them.
+    """
+    return scheme if isinstance(scheme, Scheme) else Scheme.parse(scheme)
+
+
+def _finding(error: QuantizationError) -> Finding:
+    given = {name: getattr(error, name, None) for name in ("value", "fix", "nearest")}
+    return Finding(getattr(error, "field", "dtype"), reason=str(error), **given)  # type: ignore[arg-type]
+
+
+def _faults(
+    scheme: Scheme | str,
+    shape: Sequence[int] | None,
+    dtype: Any,
+    params: QParams | None,
+    options: dict[str, Any],
+) -> Iterator[QuantizationError]:
+    """Yield everything wrong. A scheme that is no scheme is one fault, and the only one."""
+    try:
+        known = as_scheme(scheme)
+    except SchemeError as error:
+        yield error
+        return
+    fits = True
+    if shape is not None or dtype is not None:
+        try:
+            sizes = None if shape is None else tuple(int(extent) for extent in shape)
+        except (TypeError, ValueError):
+            sizes = None
+            yield _bad_shape(shape)
+        if sizes is not None and any(extent < 0 for extent in sizes):
+            yield _bad_shape(shape)
+            sizes = None
+        found = _array_faults(known, sizes, None if dtype is None else dtype_name(dtype))
+        fits = sizes is not None and not found
+        yield from found
+    try:
+        yield from _option_faults(known, Options(**options))
+    except TypeError:
+        yield SchemeError(
+            f"{', '.join(options)} are not all options; use {', '.join(Options._fields)}",
+            field="options",
+            value=options,
+            fix=f"use {', '.join(Options._fields)}",
+        )
+    if params is not None:
+        sizes = tuple(int(extent) for extent in shape) if fits and shape is not None else None
+        yield from _params_faults(known, sizes, params)
+
+
+def _bad_shape(shape: object) -> SchemeError:
+    fix = "give a tuple of whole numbers of at least 0"
+    return SchemeError(f"{shape!r} is not a shape; {fix}", field="shape", value=shape, fix=fix)
+
+
+def dtype_name(dtype: Any) -> str:
+    """Return the name of a dtype-like, without needing the package that defines it."""
+    if isinstance(dtype, str) and dtype == "bfloat16":
+        return dtype
+    try:
+        return np.dtype(dtype).name
+    except TypeError:
+        return str(dtype)
+
+
+@lru_cache(maxsize=4096)
+def _array_faults(
+    scheme: Scheme, shape: tuple[int, ...] | None, dtype: str | None
+) -> tuple[QuantizationError, ...]:
+    faults: list[QuantizationError] = []
+    if shape is not None:
+        faults += _broken(SHAPE_RULES, ShapeCase(scheme, shape), scheme)
+    if dtype is not None:
+        faults += [
+            _as_type_error(error)
+            for error in _broken(DTYPE_RULES, DtypeCase(scheme, dtype), scheme)
+        ]
+    return tuple(faults)
+
+
+def _as_type_error(error: SchemeError) -> QuantizedTypeError:
+    """Return the fault of a dtype as the TypeError it is, with the same attributes."""
+    other = QuantizedTypeError(str(error))
+    vars(other).update(vars(error))
+    return other
+
+
+@lru_cache(maxsize=4096)
+def _option_faults(scheme: Scheme, options: Options) -> tuple[SchemeError, ...]:
+    return tuple(_broken(OPTION_RULES, OptionsCase(scheme, *options), scheme)[:1])
+
+
+def _params_faults(
+    scheme: Scheme, shape: tuple[int, ...] | None, params: QParams
+) -> tuple[SchemeError, ...]:
+    points = params.zero_points
+    has_points = points is not None and points.size > 0
+    case = ParamsCase(
+        scheme,
+        None if shape is None else plan(scheme, shape).grid,
+        params,
+        int(points.min()) if has_points else 0,
+        int(points.max()) if has_points else 0,
+        _finite(scheme, params),
+    )
+    return tuple(_broken(PARAMS_RULES, case, scheme))
+
+
+def _finite(scheme: Scheme, params: QParams) -> bool:
+    """Return whether every scale, and its product with the global scale, is a finite size."""
+    largest = float(SCALES["F32"].max)
+    scales = np.asarray(params.scales, np.float64)
+    if params.global_scale is not None:
+        scales = np.append(scales * float(params.global_scale), float(params.global_scale))
+    if scheme.two_level:
+        largest = np.nextafter(largest, np.inf)
+    return bool(np.all((scales >= 0) & (scales <= largest)))
+
+
+def _broken(rules: tuple[Rule, ...], case: Any, scheme: Scheme) -> list[SchemeError]:
+    arguments = {name: given for name, given in vars(scheme).items() if name != "_hash"}
+    return [refusal(rule, case, arguments) for rule in rules if rule.broken(case)]
