@@ -1,0 +1,1 @@
+"""File formats, one small module each; every writer goes through :mod:`qnumba.io.files`."""

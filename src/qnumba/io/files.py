@@ -1,0 +1,123 @@
+"""Files that appear whole or not at all, and files read without copying them."""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import secrets
+import shutil
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+CHUNK = 1 << 18  # elements per write of an array: bounds the memory of strided and swapped arrays
+MAX_RANK = 64  # axes; what NumPy can hold
+MAX_INT = 2**63 - 1  # what an array index can count
+
+
+@contextmanager
+def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open `path` for writing such that it is replaced only when the block ends without error.
+
+    The bytes go to a temporary file in the same directory, are flushed to the disk, and are renamed
+    over `path`. On any exception, Ctrl-C included, the temporary file is removed and what was at
+    `path` before is untouched. A symbolic link is followed; the mode of an existing file is kept.
+
+    Parameters
+    ----------
+    path : path-like
+        Where the file is to appear. Its directory must exist.
+
+    Yields
+    ------
+    binary file
+        Seekable, open for writing.
+
+    Raises
+    ------
+    OSError
+        `path` is something else than a file, or the directory is missing or not writable.
+    """
+    target = Path(path).resolve()
+    if target.exists() and not target.is_file():
+        raise FileExistsError(f"{path} is not a regular file; give the name of a file to write")
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"the directory of {path} does not exist; create it first")
+    temporary = target.with_name(f".qnumba-{secrets.token_hex(8)}.tmp")
+    try:
+        with temporary.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        if target.exists():
+            shutil.copymode(target, temporary)
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    _sync_directory(target.parent)
+
+
+def _sync_directory(directory: Path) -> None:
+    """Make a rename in `directory` survive a power cut, where the system can."""
+    if os.name != "posix":
+        return
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_array(file: BinaryIO, array: NDArray[Any], dtype: np.dtype[Any]) -> None:
+    """Write the elements of `array` in C order as `dtype`, whatever its strides and byte order.
+
+    At most `CHUNK` elements are copied at a time. `dtype` may differ from the array's own in byte
+    order only.
+    """
+    if array.size == 0:
+        return
+    chunks = np.nditer(
+        [array],
+        flags=["external_loop", "buffered"],
+        op_flags=[["readonly"]],
+        op_dtypes=[dtype],
+        order="C",
+        casting="equiv",
+        buffersize=CHUNK,
+    )
+    file.writelines(np.ascontiguousarray(chunk).data for chunk in chunks)
+
+
+def map_bytes(file: BinaryIO) -> NDArray[np.uint8]:
+    """Map an open file as one read-only array of bytes.
+
+    The map lives as long as any array that looks into it; closing `file` does not end it.
+    The file must not be cut short meanwhile (the system then stops the process).
+    """
+    if os.fstat(file.fileno()).st_size == 0:
+        return np.empty(0, np.uint8)
+    return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+
+
+def count_bytes(shape: tuple[int, ...], itemsize: int) -> int:
+    """Bytes of an array that a file claims to hold.
+
+    Raises
+    ------
+    ValueError
+        NumPy could not hold or count it, even if it is empty.
+    """
+    if len(shape) > MAX_RANK:
+        raise ValueError(f"{len(shape)} axes; at most {MAX_RANK} are possible")
+    if math.prod(extent for extent in shape if extent) * itemsize > MAX_INT:
+        raise ValueError(f"shape {list(shape)} is larger than any memory")
+    return math.prod(shape) * itemsize
