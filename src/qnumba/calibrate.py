@@ -143,4 +143,4 @@ def _integers(given: Any) -> NDArray[np.int32]:
         fix = "give zero points as integers"
         message = f"the zero points have dtype {array.dtype}; {fix}"
         raise SchemeError(message, field="zero_points", value=given, fix=fix)
-    return np.clip(array, -(2**31), 2**31 - 1).astype(np.int32, order="C")
+    return np.asarray(np.clip(array, -(2**31), 2**31 - 1), np.int32, order="C")

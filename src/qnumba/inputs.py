@@ -90,7 +90,7 @@ def float_dtype(dtype: Any) -> np.dtype[Any]:
         try:
             import ml_dtypes  # noqa: PLC0415 - an extra, needed only here
         except ImportError as error:
-            message = 'bfloat16 arrays need ml_dtypes: pip install "qnumba[ml_dtypes]"'
+            message = 'bfloat16 arrays need ml_dtypes: pip install "qnumba[ml]"'
             raise QuantizedTypeError(message) from error
         return np.dtype(ml_dtypes.bfloat16)
     try:

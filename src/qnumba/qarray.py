@@ -34,16 +34,25 @@ class QArray(NDArrayOperatorsMixin):
         Shape of the array that was quantized.
     source_dtype : str
         Name of the dtype of the array that was quantized.
+    options : str
+        The rounding and calibration rules that made the codes, as text; empty if not known.
     """
 
     is_quantized = True
 
     def __init__(
-        self, layout: Plan, words: NDArray[Any], params: Params | None, source_dtype: str
+        self,
+        layout: Plan,
+        words: NDArray[Any],
+        params: Params | None,
+        *,
+        source_dtype: str,
+        options: str = "",
     ) -> None:
         self.scheme = layout.scheme
         self.shape = layout.shape
         self.source_dtype = source_dtype
+        self.options = options
         self._plan = layout
         self._words = words
         self._params = params
@@ -214,11 +223,13 @@ class QArray(NDArrayOperatorsMixin):
         require(known, sizes, dtype)
         layout = plan(known, sizes)
         words, params = serialize.from_record(data, layout)
-        return cls(layout, words, params, dtype)
+        return cls(layout, words, params, source_dtype=dtype)
 
     def to_bytes(self) -> bytes:
         """Return self-describing, checksummed bytes, which ``QArray.from_bytes`` reads."""
-        return serialize.to_bytes(self._plan, self._words, self._filled(), self.source_dtype)
+        return serialize.to_bytes(
+            self._plan, self._words, self._filled(), dtype=self.source_dtype, options=self.options
+        )
 
     @classmethod
     def from_bytes(cls, data: Any) -> QArray:
@@ -238,7 +249,15 @@ class QArray(NDArrayOperatorsMixin):
         DecodeError
             If the bytes are damaged, truncated, extended, or not a container.
         """
-        return cls(*serialize.from_bytes(data))
+        found = serialize.from_bytes(data)
+        layout = plan(found.scheme, found.shape)
+        return cls(
+            layout,
+            found.words,
+            found.params,
+            source_dtype=found.dtype,
+            options=found.options,
+        )
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle as the container's bytes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -83,7 +84,8 @@ def quantize(
     given = None if params is None else given_params(params, layout, options)
     native = as_native(array)
     if out is None:
-        out = QArray(layout, np.empty(layout.words_shape, layout.words_dtype), None, "")
+        words = np.empty(layout.words_shape, layout.words_dtype)
+        out = QArray(layout, words, None, source_dtype=array.dtype.name)
     else:
         _require_out(out, layout, native)
     out._params = None  # noqa: SLF001 - until the last code is written it holds nothing
@@ -91,6 +93,7 @@ def quantize(
     if seen and nonfinite == "raise":
         raise nonfinite_error(native, block_finder(layout))
     out.source_dtype = array.dtype.name
+    out.options = _options_text(options)
     out._params = used  # noqa: SLF001
     return out
 
@@ -131,6 +134,11 @@ def warmup(scheme: Scheme | str, *, dtype: DTypeLike = np.float32) -> float:
     start = time.perf_counter()
     quantize(np.ones((2,) * rank, dtype), known).dequantize()
     return time.perf_counter() - start
+
+
+@lru_cache
+def _options_text(options: Options) -> str:
+    return " ".join(f"{name}={choice}" for name, choice in options._asdict().items())
 
 
 def _require_out(out: Any, layout: Plan, x: NDArray[Any]) -> None:

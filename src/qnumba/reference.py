@@ -149,7 +149,7 @@ def store_scale(raw: NDArray[Any], row: ScaleType, rule: str) -> NDArray[np.floa
     else:
         stored = _nearest_power(raw)
     stored = np.minimum(stored, row.max)
-    return np.maximum(stored, row.zero).astype(np.float32)
+    return np.asarray(np.maximum(stored, row.zero), np.float32)
 
 
 def _to_grid(
@@ -274,7 +274,8 @@ def _power_scales(statistic: NDArray[Any], plan: Plan, rule: str) -> NDArray[np.
         half = np.uint64(1) << np.uint64(fraction_bits - 1 - plan.value.mantissa_bits)
         exponent = ((bits + half) >> np.uint64(fraction_bits)).astype(np.int64) - bias
     exponent = np.clip(exponent - plan.value.emax, -127, 127)
-    return np.where(statistic == 0, plan.scale.zero, np.ldexp(1.0, exponent)).astype(np.float32)
+    scales = np.where(statistic == 0, plan.scale.zero, np.ldexp(1.0, exponent))
+    return scales.astype(np.float32)
 
 
 def _affine_params(numbers: NDArray[Any], plan: Plan, options: Options) -> Params:
