@@ -84,7 +84,14 @@ def scales() -> str:
         )
         for name, row in SCALES.items()
     ]
-    head = ("scale", "bytes", "smallest above 0", "largest", "mantissa bits", "under a global scale")
+    head = (
+        "scale",
+        "bytes",
+        "smallest above 0",
+        "largest",
+        "mantissa bits",
+        "under a global scale",
+    )
     return table(head, rows)
 
 
