@@ -52,7 +52,7 @@ class UnsupportedSchemeError(SchemeError, NotImplementedError):
 
 
 class QuantizedTypeError(QuantizationError, TypeError):
-    """A plain array where a quantized one is needed, the reverse, or a dtype that cannot be used."""
+    """A plain array where a quantized one is needed, the reverse, or a dtype of no use."""
 
 
 class DataError(QuantizationError, ValueError):
@@ -63,9 +63,7 @@ class DecodeError(QuantizationError, ValueError):
     """Bytes that are damaged, truncated or not what they claim to be."""
 
 
-def _rebuild(
-    kind: type[SchemeError], message: str, attributes: dict[str, object]
-) -> SchemeError:
+def _rebuild(kind: type[SchemeError], message: str, attributes: dict[str, object]) -> SchemeError:
     """Recreate a pickled SchemeError."""
     error = kind(message)
     vars(error).update(attributes)

@@ -6,9 +6,11 @@ code, its step) is derived from the row, so that a row cannot contradict itself.
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -110,7 +112,7 @@ TWO_LEVEL_SCALES = ("F16", "UE4M3")
 GLOBAL_TINY = 2.0**-126
 
 _ANY = frozenset(VALUES)
-_SUB_BYTE = frozenset(name for name, row in VALUES.items() if row.bits < 8)
+_SUB_BYTE = frozenset(name for name, row in VALUES.items() if row.bits in {2, 4})
 STORES: dict[str, Store] = {
     row.name: row
     for row in (
@@ -149,7 +151,7 @@ TABLES: dict[str, tuple[float, ...]] = {
 
 def default_store(value: str) -> StoreName:
     """Return the store a scheme gets when it names none."""
-    if VALUES[value].bits == 8:  # noqa: PLR2004 - a byte
+    if value not in _SUB_BYTE:
         return "native"
     return "packed_native" if value == "E2M1" else "packed_u32"
 
@@ -189,9 +191,9 @@ def _minifloat(row: ValueType, code: int) -> float:
     """Return the number a positive minifloat code stands for (OCP OFP8 and MX v1.0)."""
     exponent, mantissa = divmod(code, 2**row.mantissa_bits)
     if exponent == 0:
-        number = mantissa * row.tiny
+        number = float(mantissa * row.tiny)
     else:
-        number = (2**row.mantissa_bits + mantissa) * row.tiny * 2.0 ** (exponent - 1)
+        number = math.ldexp((2**row.mantissa_bits + mantissa) * row.tiny, exponent - 1)
     if number <= row.hi:
         return number
     has_infinity = row.name == "E5M2" and mantissa == 0
@@ -199,7 +201,7 @@ def _minifloat(row: ValueType, code: int) -> float:
 
 
 @lru_cache
-def thresholds(table: tuple[float, ...], dtype: type[np.floating]) -> NDArray[np.floating]:
+def thresholds(table: tuple[float, ...], dtype: str) -> NDArray[np.floating[Any]]:
     """Return where the nearest entry of an ascending table changes, for numbers of ``dtype``.
 
     The index of the entry nearest to t, ties to the lower one, is the count of thresholds below t.
@@ -211,12 +213,13 @@ def thresholds(table: tuple[float, ...], dtype: type[np.floating]) -> NDArray[np
     numpy.ndarray
         ``dtype``, length ``len(table) - 1``, read-only.
     """
-    edges = np.array([_round_down(dtype, pair) for pair in zip(table, table[1:], strict=False)], dtype)
+    kind: type[np.floating[Any]] = np.dtype(dtype).type
+    edges = np.array([_round_down(kind, pair) for pair in pairwise(table)], kind)
     edges.flags.writeable = False
     return edges
 
 
-def _round_down(dtype: type[np.floating], pair: tuple[float, float]) -> np.floating:
+def _round_down(dtype: type[np.floating[Any]], pair: tuple[float, float]) -> np.floating[Any]:
     """Return the largest ``dtype`` number at or below the exact middle of two numbers."""
     middle = (Fraction(pair[0]) + Fraction(pair[1])) / 2
     edge = dtype(float(middle))

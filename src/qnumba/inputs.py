@@ -37,7 +37,7 @@ def as_array(x: Any) -> NDArray[Any]:
     if hasattr(x, "__cuda_array_interface__"):
         message = (
             f"{type(x).__name__} is a CUDA array, and this installation has no CUDA backend; "
-            'install it with pip install "qnumba[cuda12]" or "qnumba[cuda13]", or pass a NumPy array'
+            'pip install "qnumba[cuda12]" or "qnumba[cuda13]" brings one; or pass a NumPy array'
         )
         raise UnsupportedSchemeError(message, field="x", value=type(x), fix="install the extra")
     try:
@@ -92,9 +92,10 @@ def float_dtype(dtype: Any) -> np.dtype[Any]:
         except ImportError as error:
             message = 'bfloat16 arrays need ml_dtypes: pip install "qnumba[ml]"'
             raise QuantizedTypeError(message) from error
-        return np.dtype(ml_dtypes.bfloat16)
+        bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+        return bfloat16
     try:
-        found = np.dtype(dtype)
+        found: np.dtype[Any] | None = np.dtype(dtype)
     except TypeError:
         found = None
     if found is None or found.name not in FLOATS:

@@ -103,9 +103,9 @@ def plan(scheme: Scheme, shape: tuple[int, ...]) -> Plan:
         If the block has more extents than the shape has axes.
     """
     value, store = VALUES[scheme.value], STORES[scheme.store]
-    if scheme.block is None:
-        block, grid = shape, ()
-    else:
+    block: tuple[int, ...] = shape
+    grid: tuple[int, ...] = ()
+    if scheme.block is not None:
         full = expand_block(scheme, len(shape))
         block = tuple(max(min(b, n), 1) for b, n in zip(full, shape, strict=True))
         grid = tuple(-(-n // b) for n, b in zip(shape, block, strict=True))

@@ -157,10 +157,7 @@ class QArray(NDArrayOperatorsMixin):
             If ``out`` has another shape or cannot be written.
         """
         params = self._filled()
-        if out is None:
-            target = np.empty(self.shape, float_dtype(dtype))
-        else:
-            target = _target(out, self)
+        target = np.empty(self.shape, float_dtype(dtype)) if out is None else _target(out, self)
         backend().dequantize(self._words, self._plan, params, target)
         if out is None:
             return target
@@ -169,7 +166,9 @@ class QArray(NDArrayOperatorsMixin):
         return out
 
     def __array__(
-        self, dtype: DTypeLike | None = None, copy: bool | None = None  # noqa: FBT001 - NumPy's
+        self,
+        dtype: DTypeLike | None = None,
+        copy: bool | None = None,  # noqa: FBT001 - NumPy's
     ) -> NDArray[Any]:
         """Dequantize for ``np.asarray``; there is no way to do so without making an array."""
         if copy is False:

@@ -99,7 +99,7 @@ def quantize(
 
 
 def dequantize(
-    q: QArray, dtype: DTypeLike | str = np.float32, out: NDArray[Any] | None = None
+    q: Any, dtype: DTypeLike | str = np.float32, out: NDArray[Any] | None = None
 ) -> NDArray[Any]:
     """Return the numbers a quantized array stands for; see ``QArray.dequantize``.
 
@@ -155,5 +155,6 @@ def _require_out(out: Any, layout: Plan, x: NDArray[Any]) -> None:
     elif np.may_share_memory(words, x):
         problem = "shares memory with the input"
     if problem:
-        fix = f"give a QArray of {str(layout.scheme)!r} and shape {layout.shape}, or leave out= away"
+        wanted = f"{str(layout.scheme)!r} and shape {layout.shape}"
+        fix = f"give a writeable QArray of {wanted}, or leave out= away"
         raise SchemeError(f"out {problem}; {fix}", field="out", value=out, fix=fix)

@@ -6,6 +6,7 @@ rounding to a grid is done in float64, where it is exact.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -64,15 +65,15 @@ def quantize(
     if params is None:
         params = calibrate(x, plan, options)[0]
     x = _widen(x)
-    encode = {"int": _encode_int, "uint": _encode_int, "float": _encode_float}[plan.value.kind]
-    if plan.scheme.mode == "lookup":
-        encode = _encode_lookup
     scale = _per_element(_effective(params), plan)
-    points = params.zero_points
-    point = np.zeros(x.shape) if points is None else _per_element(points, plan)
     with np.errstate(all="ignore"):
         ratio = np.where(scale == 0, 0, x / np.where(scale == 0, 1, scale).astype(x.dtype))
-    codes = encode(x, ratio, point, scale, plan, options)
+    if plan.scheme.mode == "lookup":
+        codes = _lookup_codes(ratio, scale, plan)
+    elif plan.value.kind == "float":
+        codes = _float_codes(x, ratio, plan, options)
+    else:
+        codes = _int_codes(ratio, params, plan, options)
     pack(codes.astype(plan.code_dtype), plan, words)
     return params, not np.isfinite(x).all()
 
@@ -104,9 +105,9 @@ def pack(codes: NDArray[Any], plan: Plan, words: NDArray[Any]) -> None:
     bits = plan.code_bits
     per_word = words.dtype.itemsize * 8 // bits
     lines = -(-length // per_word)
-    fields = np.zeros((before, lines * per_word, after), np.uint32)
-    fields[:, :length] = codes.view(np.uint8).reshape(before, length, after) & (2**bits - 1)
-    fields = fields.reshape(before, lines, per_word, after)
+    padded = np.zeros((before, lines * per_word, after), np.uint32)
+    padded[:, :length] = codes.view(np.uint8).reshape(before, length, after) & (2**bits - 1)
+    fields = padded.reshape(before, lines, per_word, after)
     shifts = np.arange(per_word, dtype=np.uint32)[:, None] * np.uint32(bits)
     words[...] = np.bitwise_or.reduce(fields << shifts, axis=2).reshape(words.shape)
 
@@ -156,20 +157,21 @@ def _to_grid(
     numbers: NDArray[np.float64],
     mantissa_bits: int,
     tiny: float,
-    rounded: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+    rounded: Callable[[Any], NDArray[np.float64]],
 ) -> NDArray[np.float64]:
     """Round numbers of at least 0 to multiples of the step of their exponent."""
     exponent = np.frexp(numbers)[1] - 1
     step = np.maximum(np.ldexp(1.0, exponent - mantissa_bits), tiny)
-    return rounded(numbers / step) * step
+    return np.asarray(rounded(numbers / step) * step)
 
 
 def _nearest_power(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
     """Round to the nearest power of two; a tie goes to the even byte of UE8M0."""
     exponent = np.frexp(numbers)[1] - 1
     part = numbers / np.ldexp(1.0, exponent)
-    goes_up = (part > 1.5) | ((part == 1.5) & (exponent % 2 == 0))  # byte = exponent + 127
-    return np.ldexp(1.0, exponent + goes_up) * (numbers > 0)
+    middle = 1.5
+    goes_up = (part > middle) | ((part == middle) & (exponent % 2 == 0))  # byte = exponent + 127
+    return np.asarray(np.ldexp(1.0, exponent + goes_up) * (numbers > 0))
 
 
 def _widen(x: NDArray[Any]) -> NDArray[Any]:
@@ -225,8 +227,7 @@ def _absmean(numbers: NDArray[Any], finite: NDArray[np.bool_], plan: Plan) -> ND
     sizes = np.abs(numbers).reshape(-1)[order].astype(np.float64)
     counted = finite.reshape(-1)[order]
     means = [
-        _sum_in_lanes(sizes[a:b]) / max(int(counted[a:b].sum()), 1)
-        for a, b in zip(edges, edges[1:], strict=False)
+        _sum_in_lanes(sizes[a:b]) / max(int(counted[a:b].sum()), 1) for a, b in pairwise(edges)
     ]
     return np.array(means, np.float64).astype(numbers.dtype).reshape(plan.grid)
 
@@ -259,8 +260,8 @@ def _symmetric_params(statistic: NDArray[Any], plan: Plan, options: Options) -> 
         return Params(store_scale(raw, plan.scale, rule))
     raw = np.minimum(raw, raw.dtype.type(SCALES["F32"].max))
     share = raw.max(initial=0) / raw.dtype.type(plan.scale.max)
-    global_scale = store_scale(share, SCALES["F32"], rule)
-    global_scale = np.float32(np.clip(global_scale, GLOBAL_TINY, global_max(plan.scale)))
+    stored = store_scale(share, SCALES["F32"], rule)
+    global_scale = np.float32(np.clip(stored, GLOBAL_TINY, global_max(plan.scale)))
     raw = raw / raw.dtype.type(global_scale)
     return Params(store_scale(raw, plan.scale, rule), global_scale)
 
@@ -296,62 +297,44 @@ def _affine_params(numbers: NDArray[Any], plan: Plan, options: Options) -> Param
         scales = store_scale(raw, plan.scale, options.scale_rounding)
         points = np.clip(np.rint(compute(a) - lo / scales.astype(numbers.dtype)), a, b)
     points = np.where(scales == 0, np.clip(0, a, b), points)
-    return Params(
-        scales.reshape(plan.grid), zero_points=points.astype(np.int32).reshape(plan.grid)
-    )
+    return Params(scales.reshape(plan.grid), zero_points=points.astype(np.int32).reshape(plan.grid))
 
 
-def _encode_int(
-    x: NDArray[Any],
-    ratio: NDArray[Any],
-    point: NDArray[Any],
-    _scale: NDArray[np.float32],
-    plan: Plan,
-    options: Options,
-) -> NDArray[Any]:
-    """Round, clamp in float, then add the zero point."""
+def _int_codes(
+    ratio: NDArray[Any], params: Params, plan: Plan, options: Options
+) -> NDArray[np.int64]:
+    """Round, clamp in float, then add the zero point. NaN becomes the code of 0."""
+    points = params.zero_points
+    point = np.zeros(plan.shape, np.int64) if points is None else _per_element(points, plan)
     whole = np.trunc(ratio)
     with np.errstate(invalid="ignore"):
-        away = whole + np.copysign(np.abs(ratio - whole) >= 0.5, ratio)
-    away = np.where(np.isinf(ratio), ratio, away)
+        ends_far = np.abs(ratio - whole) >= 0.5  # noqa: PLR2004 - half a step
+    away = whole + np.copysign(ends_far, ratio)
     rounded = np.rint(ratio) if options.rounding == "even" else away
     steps = np.clip(rounded, plan.value.lo - point, plan.value.hi - point)
-    return np.where(np.isnan(x), 0, steps).astype(np.int64) + point.astype(np.int64)
+    return np.where(np.isnan(ratio), 0, steps).astype(np.int64) + point
 
 
-def _encode_float(
-    x: NDArray[Any],
-    ratio: NDArray[Any],
-    _point: NDArray[Any],
-    _scale: NDArray[np.float32],
-    plan: Plan,
-    options: Options,
-) -> NDArray[Any]:
+def _float_codes(
+    x: NDArray[Any], ratio: NDArray[Any], plan: Plan, options: Options
+) -> NDArray[np.int64]:
     """Round to the nearest minifloat, ties to even, saturating; the sign of x is kept."""
     value = plan.value
     sign = np.signbit(x) * 2 ** (value.bits - 1)
-    size = np.minimum(np.abs(ratio).astype(np.float64), value.hi)
+    size = np.minimum(np.nan_to_num(np.abs(ratio).astype(np.float64)), value.hi)
     positive = decode_table(value.name)[: 2 ** (value.bits - 1)]
     finite = positive[np.isfinite(positive)].astype(np.float64)
-    nearest = _to_grid(np.nan_to_num(size), value.mantissa_bits, value.tiny, np.rint)
-    codes = np.searchsorted(finite, nearest) | sign
-    if options.nonfinite == "keep":
-        codes = np.where(np.isnan(x), _KEPT_NAN[value.name] | sign, codes)
-        infinity = _KEPT_INFINITY.get(value.name)
-        return codes if infinity is None else np.where(np.isinf(x), infinity | sign, codes)
-    return np.where(np.isnan(x), 0, codes)
+    nearest = _to_grid(size, value.mantissa_bits, value.tiny, np.rint)
+    codes: NDArray[np.int64] = np.searchsorted(finite, nearest) | sign
+    if options.nonfinite != "keep":
+        return np.where(np.isnan(x), 0, codes)
+    codes = np.where(np.isnan(x), _KEPT_NAN[value.name] | sign, codes)
+    infinity = _KEPT_INFINITY.get(value.name)
+    return codes if infinity is None else np.where(np.isinf(x), infinity | sign, codes)
 
 
-def _encode_lookup(
-    x: NDArray[Any],
-    ratio: NDArray[Any],
-    _point: NDArray[Any],
-    scale: NDArray[np.float32],
-    plan: Plan,
-    _options: Options,
-) -> NDArray[Any]:
+def _lookup_codes(ratio: NDArray[Any], scale: NDArray[np.float32], plan: Plan) -> NDArray[np.int64]:
     """Return the index of the nearest entry, ties to the lower one."""
-    assert plan.scheme.table is not None  # noqa: S101 - the validator saw to it
-    edges = thresholds(plan.scheme.table, x.dtype.type)
-    codes = np.searchsorted(edges, np.where(np.isnan(x), 0, ratio))
+    edges = thresholds(plan.scheme.table or (), ratio.dtype.name)
+    codes = np.searchsorted(edges, np.where(np.isnan(ratio), 0, ratio))
     return np.where(scale == 0, 0, codes)

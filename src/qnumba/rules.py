@@ -24,7 +24,7 @@ from qnumba.formats import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 
 class Rule(NamedTuple):
@@ -72,7 +72,7 @@ class OptionsCase(NamedTuple):
     method: object
 
 
-def closest(name: object, allowed: Any) -> str:
+def closest(name: object, allowed: Iterable[str]) -> str:
     """Return the allowed name most like the given one."""
     names = list(allowed)
     by_case = {entry.casefold(): entry for entry in names}
@@ -139,11 +139,13 @@ SCHEME_RULES: tuple[Rule, ...] = (
     _one_of("store", STORES, "store", optional=True),
     Rule(
         "block",
-        lambda s: s.block is not None
-        and not (
-            isinstance(s.block, tuple)
-            and s.block
-            and all(_is_int(b) and 1 <= b <= MAX_BLOCK_EXTENT for b in s.block)
+        lambda s: (
+            s.block is not None
+            and not (
+                isinstance(s.block, tuple)
+                and s.block
+                and all(_is_int(b) and 1 <= b <= MAX_BLOCK_EXTENT for b in s.block)
+            )
         ),
         "{s.block!r} is not a block: extents are whole numbers from 1 to 2**31 - 1",
         "give an int, or a tuple of ints for a rectangle, such as block=32 or block=(128, 128)",
@@ -209,8 +211,7 @@ SCHEME_RULES: tuple[Rule, ...] = (
         "table",
         lambda s: s.table is not None and _bad_table(s),
         "{s.table!r} is not a lookup table",
-        "give finite numbers in ascending order, not all zero, or a table name: "
-        f"{_listed(TABLES)}",
+        f"give finite numbers in ascending order, not all zero, or a table name: {_listed(TABLES)}",
         lambda _: {"table": TABLES["nf4"], "value": "U4"},
     ),
     Rule(
@@ -246,9 +247,11 @@ SCHEME_RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "block_scale",
-        lambda s: s.block is not None
-        and s.tensor_scale is not None
-        and s.block_scale not in TWO_LEVEL_SCALES,
+        lambda s: (
+            s.block is not None
+            and s.tensor_scale is not None
+            and s.block_scale not in TWO_LEVEL_SCALES
+        ),
         "block scales in {s.block_scale} reach float32's range, which a per-tensor scale cannot "
         "absorb",
         f"use block_scale={' or '.join(TWO_LEVEL_SCALES)} under a tensor scale, or drop "
@@ -342,8 +345,9 @@ PARAMS_RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "zero_points",
-        lambda s: s.params.zero_points is not None
-        and s.params.zero_points.shape != s.params.scales.shape,
+        lambda s: (
+            s.params.zero_points is not None and s.params.zero_points.shape != s.params.scales.shape
+        ),
         "the zero points have shape {s.params.zero_points.shape}, but the scales have shape "
         "{s.params.scales.shape}",
         "give one zero point per scale",
@@ -356,8 +360,12 @@ PARAMS_RULES: tuple[Rule, ...] = (
     ),
     Rule(
         "zero_points",
-        lambda s: s.params.zero_points is not None
-        and not (VALUES[s.scheme.value].lo <= s.least and s.greatest <= VALUES[s.scheme.value].hi),
+        lambda s: (
+            s.params.zero_points is not None
+            and not (
+                VALUES[s.scheme.value].lo <= s.least and s.greatest <= VALUES[s.scheme.value].hi
+            )
+        ),
         "the zero points run from {s.least} to {s.greatest}, outside the codes of {s.scheme.value}",
         "give zero points that are codes of the value type",
     ),
@@ -374,8 +382,10 @@ OPTION_RULES: tuple[Rule, ...] = (
     *(_one_of(field, names, f"{field} rule") for field, names in OPTION_NAMES.items()),
     Rule(
         "scale_rounding",
-        lambda s: s.scale_rounding in {"floor", "even"}
-        and (s.scheme.scale_dtype != "UE8M0" or _kind(s.scheme) != "float"),
+        lambda s: (
+            s.scale_rounding in {"floor", "even"}
+            and (s.scheme.scale_dtype != "UE8M0" or _kind(s.scheme) != "float")
+        ),
         "scale_rounding={s.scale_rounding} is defined for minifloats with UE8M0 scales, not for "
         "{s.scheme}",
         "use scale_rounding=up or nearest",

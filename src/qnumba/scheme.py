@@ -9,7 +9,6 @@ import numpy as np
 
 from qnumba.errors import SchemeError
 from qnumba.formats import (
-    SCALES,
     TABLES,
     VALUES,
     ModeName,
@@ -238,10 +237,10 @@ def expand_block(scheme: Scheme, rank: int) -> tuple[int, ...]:
     block = scheme.block
     if block == (1,) or block is None:
         return (1,) * rank
-    if len(block) > rank:  # type: ignore[arg-type]
+    if len(block) > rank:
         message = f"the block {block} has more extents than the {rank} axes given; drop some"
         raise SchemeError(message, field="block", value=block, fix="drop the leading extents")
-    return (1,) * (rank - len(block)) + block  # type: ignore[arg-type, operator]
+    return (1,) * (rank - len(block)) + block
 
 
 def refusal(
@@ -255,9 +254,7 @@ def refusal(
     nearest = _nearest(rule, case, arguments)
     hint = f" (nearest: {str(nearest)!r})" if nearest is not None else ""
     given = arguments.get(rule.field, getattr(case, rule.field, None))
-    return kind(
-        f"{reason}; {fix}{hint}", field=rule.field, value=given, fix=fix, nearest=nearest
-    )
+    return kind(f"{reason}; {fix}{hint}", field=rule.field, value=given, fix=fix, nearest=nearest)
 
 
 def _nearest(rule: Rule, case: object, arguments: dict[str, Any]) -> Scheme | None:
@@ -357,7 +354,7 @@ def _bad_text(text: object, reason: str) -> SchemeError:
 def _unknown_name(name: str) -> SchemeError:
     fix = f"use a preset ({', '.join(PRESETS)}) or a value type ({', '.join(VALUES)})"
     try:
-        nearest = Scheme.parse(closest(name, [*PRESETS, *VALUES]))
+        nearest: Scheme | None = Scheme.parse(closest(name, [*PRESETS, *VALUES]))
     except SchemeError as error:
         nearest = error.nearest
     message = f"{name!r} is neither a preset nor a value type; {fix}"

@@ -180,7 +180,7 @@ def dtype_name(dtype: Any) -> str:
     if isinstance(dtype, str) and dtype == "bfloat16":
         return dtype
     try:
-        return np.dtype(dtype).name
+        return str(np.dtype(dtype).name)
     except TypeError:
         return str(dtype)
 
@@ -215,14 +215,13 @@ def _option_faults(scheme: Scheme, options: Options) -> tuple[SchemeError, ...]:
 def _params_faults(
     scheme: Scheme, shape: tuple[int, ...] | None, params: QParams
 ) -> tuple[SchemeError, ...]:
-    points = params.zero_points
-    has_points = points is not None and points.size > 0
+    points = np.zeros(1) if params.zero_points is None else params.zero_points
     case = ParamsCase(
         scheme,
         None if shape is None else plan(scheme, shape).grid,
         params,
-        int(points.min()) if has_points else 0,
-        int(points.max()) if has_points else 0,
+        int(points.min(initial=0)),
+        int(points.max(initial=0)),
         _finite(scheme, params),
     )
     return tuple(_broken(PARAMS_RULES, case, scheme))
