@@ -60,8 +60,8 @@ def to_bytes(
     plan: Plan,
     words: NDArray[Any],
     params: Params,
-    *,
     dtype: str,
+    *,
     options: str = "",
     library: str | None = None,
 ) -> bytes:
@@ -83,7 +83,7 @@ def to_bytes(
     bytes
         The layout is in docs/bytes.md.
     """
-    parts = container_parts(plan, words, params, dtype=dtype, options=options, library=library)
+    parts = container_parts(plan, words, params, dtype, options=options, library=library)
     return b"".join(parts)
 
 
@@ -91,8 +91,8 @@ def container_parts(
     plan: Plan,
     words: NDArray[Any],
     params: Params,
-    *,
     dtype: str,
+    *,
     options: str = "",
     library: str | None = None,
 ) -> list[Part]:
