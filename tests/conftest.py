@@ -31,11 +31,6 @@ settings.load_profile("qnumba")
 BACKENDS = ("reference", "cpu")
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    """Declare the markers."""
-    config.addinivalue_line("markers", "slow: takes more than ten seconds or a gigabyte")
-
-
 @pytest.fixture(scope="session", params=BACKENDS)
 def backend(request: pytest.FixtureRequest) -> ModuleType:
     """Each backend in turn: a module with the five operations."""
