@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,7 +10,15 @@ import numpy as np
 from qnumba.errors import SchemeError
 from qnumba.inputs import as_array, as_native, backend, nonfinite_error
 from qnumba.layout import plan
-from qnumba.params import Method, Nonfinite, Options, Params, QParams, ScaleRounding
+from qnumba.params import (
+    Method,
+    Nonfinite,
+    Options,
+    Params,
+    QParams,
+    ScaleRounding,
+    public_params,
+)
 from qnumba.reference import store_scale
 from qnumba.validate import as_scheme, require, require_options, require_params
 
@@ -60,17 +69,38 @@ def calibrate(
     DataError
         If values are NaN or infinite and ``nonfinite="raise"``.
     """
-    known = as_scheme(scheme)
     array = as_array(x)
-    require(known, array.shape, array.dtype.name)
     options = Options("even", scale_rounding, nonfinite, method)
-    require_options(known, options)
+    layout = prepare(scheme, array, options)
     native = as_native(array)
-    layout = plan(known, native.shape)
     params, seen = backend().calibrate(native, layout, options)
     if seen and nonfinite == "raise":
         raise nonfinite_error(native, block_finder(layout))
-    return QParams(*params)
+    return public_params(params, layout)
+
+
+def prepare(scheme: Scheme | str, array: NDArray[Any], options: Options) -> Plan:
+    """Check a scheme against an array and options, and return the plan. Repeats cost a look-up.
+
+    Raises
+    ------
+    SchemeError, QuantizedTypeError
+        As the validator finds.
+    """
+    try:
+        return _prepared(scheme, array.shape, array.dtype, options)
+    except TypeError:  # an argument without a hash is one the validator refuses, in its own words
+        return _prepared.__wrapped__(scheme, array.shape, array.dtype, options)
+
+
+@lru_cache(maxsize=4096)
+def _prepared(
+    scheme: Scheme | str, shape: tuple[int, ...], dtype: np.dtype[Any], options: Options
+) -> Plan:
+    known = as_scheme(scheme)
+    require(known, shape, dtype.name)
+    require_options(known, options)
+    return plan(known, shape)
 
 
 def given_params(params: Any, layout: Plan, options: Options) -> Params:
@@ -83,6 +113,8 @@ def given_params(params: Any, layout: Plan, options: Options) -> Params:
     SchemeError
         If they do not fit the scheme and the block grid.
     """
+    if getattr(params, "stored_for", None) is layout:
+        return Params(params.scales, params.global_scale, params.zero_points)
     if not isinstance(params, QParams):
         fix = "pass what calibrate() returns, or QParams(scales, global_scale, zero_points)"
         message = f"params is a {type(params).__name__}, not QParams; {fix}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -57,12 +58,15 @@ def as_native(array: NDArray[Any]) -> NDArray[Any]:
     DataError
         For integers beyond 2**53, which float64 cannot hold.
     """
-    if array.dtype.kind in "iu":
-        if array.dtype.itemsize == 8 and array.size:  # noqa: PLR2004 - only these can be too large
+    dtype, flags = array.dtype, array.flags
+    if dtype.kind not in "iu" and dtype.isnative and flags.c_contiguous and flags.aligned:
+        return array
+    if dtype.kind in "iu":
+        if dtype.itemsize == 8 and array.size:  # noqa: PLR2004 - only these can be too large
             _require_exact(array)
         array = array.astype(np.float64, order="C")
-    elif not array.dtype.isnative:
-        array = array.astype(array.dtype.newbyteorder("="), order="C")
+    elif not dtype.isnative:
+        array = array.astype(dtype.newbyteorder("="), order="C")
     return np.require(array, requirements=["C", "A"])
 
 
@@ -86,6 +90,14 @@ def float_dtype(dtype: Any) -> np.dtype[Any]:
         If it is not float16, bfloat16, float32 or float64, or if it is bfloat16 and the package
         that gives NumPy that dtype is not installed.
     """
+    try:
+        return _float_dtype(dtype)
+    except TypeError:  # as raised below, and for what has no hash
+        return _float_dtype.__wrapped__(dtype)
+
+
+@lru_cache
+def _float_dtype(dtype: Any) -> np.dtype[Any]:
     if isinstance(dtype, str) and dtype == "bfloat16":
         try:
             import ml_dtypes  # noqa: PLC0415 - an extra, needed only here

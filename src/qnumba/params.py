@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -59,6 +59,21 @@ class QParams:
         return _fingerprint(self) == _fingerprint(other)
 
     __hash__ = None  # type: ignore[assignment]
+
+
+def public_params(params: Params, layout: object) -> QParams:
+    """Return parameters a backend made as QParams: read-only, and known to fit their plan."""
+    scales, global_scale, points = params
+    public = QParams(read_only(scales), global_scale, None if points is None else read_only(points))
+    vars(public)["stored_for"] = layout
+    return public
+
+
+def read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a view that cannot be written through."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def _fingerprint(params: QParams) -> tuple[object, ...]:

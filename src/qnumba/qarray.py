@@ -12,7 +12,7 @@ from qnumba import serialize
 from qnumba.errors import QuantizedTypeError, SchemeError
 from qnumba.inputs import backend, float_dtype
 from qnumba.layout import Plan, plan
-from qnumba.params import Params, QParams
+from qnumba.params import Params, QParams, public_params, read_only
 from qnumba.validate import as_scheme, require
 
 if TYPE_CHECKING:
@@ -78,14 +78,12 @@ class QArray(NDArrayOperatorsMixin):
     def words(self) -> NDArray[Any]:
         """The codes as stored, packed as the scheme's store says. A read-only view."""
         self._filled()
-        return _read_only(self._words)
+        return read_only(self._words)
 
     @property
     def params(self) -> QParams:
         """Scales, global scale and zero points together."""
-        scales, global_scale, points = self._filled()
-        points = None if points is None else _read_only(points)
-        return QParams(_read_only(scales), global_scale, points)
+        return public_params(self._filled(), self._plan)
 
     @property
     def scales(self) -> NDArray[np.float32]:
@@ -336,12 +334,6 @@ def scheme_of(q: Any) -> Scheme:
     raise QuantizedTypeError(message)
 
 
-def _read_only(array: NDArray[Any]) -> NDArray[Any]:
-    view = array.view()
-    view.flags.writeable = False
-    return view
-
-
 def _target(out: Any, q: QArray) -> NDArray[Any]:
     """Return where to decode to: ``out`` itself, or an array to copy into it afterwards."""
     if not isinstance(out, np.ndarray):
@@ -353,6 +345,6 @@ def _target(out: Any, q: QArray) -> NDArray[Any]:
         problem = f"has shape {out.shape}" if out.shape != q.shape else "cannot be written"
         raise SchemeError(f"out {problem}; {fix}", field="out", value=out.shape, fix=fix)
     plain = out.flags.c_contiguous and out.flags.aligned and dtype.isnative
-    if plain and not np.may_share_memory(out, q.words):
+    if plain and not np.may_share_memory(out, q._words):  # noqa: SLF001
         return out
     return np.empty(q.shape, dtype.newbyteorder("="))

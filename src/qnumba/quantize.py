@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qnumba.calibrate import block_finder, given_params
+from qnumba.calibrate import block_finder, given_params, prepare
 from qnumba.errors import QuantizedTypeError, SchemeError
 from qnumba.inputs import as_array, as_native, backend, nonfinite_error
-from qnumba.layout import Plan, plan
 from qnumba.params import Method, Nonfinite, Options, QParams, Rounding, ScaleRounding
 from qnumba.qarray import QArray
-from qnumba.validate import as_scheme, require, require_options
+from qnumba.validate import as_scheme
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+    from qnumba.layout import Plan
     from qnumba.scheme import Scheme
 
 
@@ -75,25 +75,21 @@ def quantize(
     >>> q.codes().tolist()
     [0, 64, -127]
     """
-    known = as_scheme(scheme)
     array = as_array(x)
-    require(known, array.shape, array.dtype.name)
     options = Options(rounding, scale_rounding, nonfinite, method)
-    require_options(known, options)
-    layout = plan(known, array.shape)
+    layout = prepare(scheme, array, options)
     given = None if params is None else given_params(params, layout, options)
     native = as_native(array)
     if out is None:
         words = np.empty(layout.words_shape, layout.words_dtype)
-        out = QArray(layout, words, None, source_dtype=array.dtype.name)
+        out = QArray(layout, words, None, source_dtype="")
     else:
         _require_out(out, layout, native)
     out._params = None  # noqa: SLF001 - until the last code is written it holds nothing
     used, seen = backend().quantize(native, layout, options, given, out._words)  # noqa: SLF001
     if seen and nonfinite == "raise":
         raise nonfinite_error(native, block_finder(layout))
-    out.source_dtype = array.dtype.name
-    out.options = _options_text(options)
+    out.source_dtype, out.options = _provenance(array.dtype, options)
     out._params = used  # noqa: SLF001
     return out
 
@@ -137,8 +133,10 @@ def warmup(scheme: Scheme | str, *, dtype: DTypeLike = np.float32) -> float:
 
 
 @lru_cache
-def _options_text(options: Options) -> str:
-    return " ".join(f"{name}={choice}" for name, choice in options._asdict().items())
+def _provenance(dtype: np.dtype[Any], options: Options) -> tuple[str, str]:
+    """Return what an array remembers of its making: the source's dtype and the options."""
+    text = " ".join(f"{name}={choice}" for name, choice in options._asdict().items())
+    return dtype.name, text
 
 
 def _require_out(out: Any, layout: Plan, x: NDArray[Any]) -> None:
@@ -148,7 +146,7 @@ def _require_out(out: Any, layout: Plan, x: NDArray[Any]) -> None:
         raise QuantizedTypeError(message)
     words = out._words  # noqa: SLF001
     problem = ""
-    if (out.scheme, out.shape) != (layout.scheme, layout.shape):
+    if out._plan is not layout and (out.scheme, out.shape) != (layout.scheme, layout.shape):  # noqa: SLF001
         problem = f"holds {str(out.scheme)!r} of shape {out.shape}"
     elif not words.flags.writeable:
         problem = "is read-only, as arrays read from bytes are"

@@ -93,7 +93,23 @@ def validate(
     >>> print(validate("Q8S block=0")[0].fix)
     give an int, or a tuple of ints for a rectangle, such as block=32 or block=(128, 128)
     """
+    try:
+        given = None if shape is None else tuple(shape)
+        if params is None:
+            return list(_findings(scheme, given, dtype, tuple(options.items())))
+    except TypeError:  # something without a hash, or a shape that is none
+        pass
     return [_finding(error) for error in _faults(scheme, shape, dtype, params, options)]
+
+
+@lru_cache(maxsize=4096)
+def _findings(
+    scheme: Scheme | str,
+    shape: tuple[int, ...] | None,
+    dtype: Any,
+    options: tuple[tuple[str, Any], ...],
+) -> tuple[Finding, ...]:
+    return tuple(_finding(error) for error in _faults(scheme, shape, dtype, None, dict(options)))
 
 
 def require(scheme: Scheme, shape: tuple[int, ...], dtype: str) -> None:
