@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from qnumba.errors import SchemeError
 from qnumba.inputs import as_array, as_native, backend, nonfinite_error
 from qnumba.layout import plan
+from qnumba.memo import memo
 from qnumba.params import (
     Method,
     Nonfinite,
@@ -87,13 +87,10 @@ def prepare(scheme: Scheme | str, array: NDArray[Any], options: Options) -> Plan
     SchemeError, QuantizedTypeError
         As the validator finds.
     """
-    try:
-        return _prepared(scheme, array.shape, array.dtype, options)
-    except TypeError:  # an argument without a hash is one the validator refuses, in its own words
-        return _prepared.__wrapped__(scheme, array.shape, array.dtype, options)
+    return _prepared(scheme, array.shape, array.dtype, options)
 
 
-@lru_cache(maxsize=4096)
+@memo
 def _prepared(
     scheme: Scheme | str, shape: tuple[int, ...], dtype: np.dtype[Any], options: Options
 ) -> Plan:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from qnumba.errors import DataError, QuantizedTypeError, UnsupportedSchemeError
+from qnumba.memo import memo
 from qnumba.rules import FLOATS
 
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ def _require_exact(array: NDArray[Any]) -> None:
         raise DataError(message)
 
 
+@memo
 def float_dtype(dtype: Any) -> np.dtype[Any]:
     """Return the dtype to decode to.
 
@@ -90,14 +91,6 @@ def float_dtype(dtype: Any) -> np.dtype[Any]:
         If it is not float16, bfloat16, float32 or float64, or if it is bfloat16 and the package
         that gives NumPy that dtype is not installed.
     """
-    try:
-        return _float_dtype(dtype)
-    except TypeError:  # as raised below, and for what has no hash
-        return _float_dtype.__wrapped__(dtype)
-
-
-@lru_cache
-def _float_dtype(dtype: Any) -> np.dtype[Any]:
     if isinstance(dtype, str) and dtype == "bfloat16":
         try:
             import ml_dtypes  # noqa: PLC0415 - an extra, needed only here

@@ -13,7 +13,7 @@ from qnumba.errors import QuantizedTypeError, SchemeError
 from qnumba.inputs import backend, float_dtype
 from qnumba.layout import Plan, plan
 from qnumba.params import Params, QParams, public_params, read_only
-from qnumba.validate import as_scheme, require
+from qnumba.validate import as_scheme, as_shape, require
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -216,7 +216,7 @@ class QArray(NDArrayOperatorsMixin):
             If the scheme does not fit the shape.
         """
         known = as_scheme(scheme)
-        sizes = tuple(int(extent) for extent in shape)
+        sizes = as_shape(shape)
         require(known, sizes, dtype)
         layout = plan(known, sizes)
         words, params = serialize.from_record(data, layout)

@@ -379,7 +379,10 @@ OPTION_NAMES: dict[str, tuple[str, ...]] = {
 }
 
 OPTION_RULES: tuple[Rule, ...] = (
-    *(_one_of(field, names, f"{field} rule") for field, names in OPTION_NAMES.items()),
+    *(
+        _one_of(field, names, f"{field} rule")._replace(change=None)
+        for field, names in OPTION_NAMES.items()
+    ),
     Rule(
         "scale_rounding",
         lambda s: (

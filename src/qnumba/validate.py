@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from qnumba.errors import QuantizationError, QuantizedTypeError, SchemeError
 from qnumba.formats import SCALES
 from qnumba.layout import plan
+from qnumba.memo import memo
 from qnumba.params import Options, QParams
 from qnumba.rules import (
     DTYPE_RULES,
@@ -93,19 +94,16 @@ def validate(
     >>> print(validate("Q8S block=0")[0].fix)
     give an int, or a tuple of ints for a rectangle, such as block=32 or block=(128, 128)
     """
-    try:
-        given = None if shape is None else tuple(shape)
-        if params is None:
-            return list(_findings(scheme, given, dtype, tuple(options.items())))
-    except TypeError:  # something without a hash, or a shape that is none
-        pass
+    plain = shape is None or (type(shape) is tuple and all(type(n) is int for n in shape))
+    if params is None and plain:
+        return list(_findings(scheme, shape, dtype, tuple(options.items())))
     return [_finding(error) for error in _faults(scheme, shape, dtype, params, options)]
 
 
-@lru_cache(maxsize=4096)
+@memo
 def _findings(
     scheme: Scheme | str,
-    shape: tuple[int, ...] | None,
+    shape: Sequence[int] | None,
     dtype: Any,
     options: tuple[tuple[str, Any], ...],
 ) -> tuple[Finding, ...]:
@@ -159,36 +157,41 @@ def _faults(
     except SchemeError as error:
         yield error
         return
-    fits = True
-    if shape is not None or dtype is not None:
-        try:
-            sizes = None if shape is None else tuple(int(extent) for extent in shape)
-        except (TypeError, ValueError):
-            sizes = None
-            yield _bad_shape(shape)
-        if sizes is not None and any(extent < 0 for extent in sizes):
-            yield _bad_shape(shape)
-            sizes = None
+    sizes = None
+    found: tuple[QuantizationError, ...] = ()
+    try:
+        sizes = None if shape is None else as_shape(shape)
         found = _array_faults(known, sizes, None if dtype is None else dtype_name(dtype))
-        fits = sizes is not None and not found
-        yield from found
+    except SchemeError as error:
+        found = (error,)
+    yield from found
     try:
         yield from _option_faults(known, Options(**options))
     except TypeError:
-        yield SchemeError(
-            f"{', '.join(options)} are not all options; use {', '.join(Options._fields)}",
-            field="options",
-            value=options,
-            fix=f"use {', '.join(Options._fields)}",
-        )
+        fix = f"use {', '.join(Options._fields)}"
+        message = f"{', '.join(options)} are not all options; {fix}"
+        yield SchemeError(message, field="options", value=options, fix=fix)
     if params is not None:
-        sizes = tuple(int(extent) for extent in shape) if fits and shape is not None else None
-        yield from _params_faults(known, sizes, params)
+        yield from _params_faults(known, None if found else sizes, params)
 
 
-def _bad_shape(shape: object) -> SchemeError:
+def as_shape(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return a shape as a tuple of plain ints.
+
+    Raises
+    ------
+    SchemeError
+        If an extent is negative or not a whole number.
+    """
     fix = "give a tuple of whole numbers of at least 0"
-    return SchemeError(f"{shape!r} is not a shape; {fix}", field="shape", value=shape, fix=fix)
+    try:
+        sizes = tuple(operator.index(extent) for extent in shape)
+    except TypeError:
+        sizes = (-1,)
+    if any(extent < 0 for extent in sizes):
+        message = f"{shape!r} is not a shape; {fix}"
+        raise SchemeError(message, field="shape", value=shape, fix=fix)
+    return sizes
 
 
 def dtype_name(dtype: Any) -> str:
@@ -201,7 +204,7 @@ def dtype_name(dtype: Any) -> str:
         return str(dtype)
 
 
-@lru_cache(maxsize=4096)
+@memo
 def _array_faults(
     scheme: Scheme, shape: tuple[int, ...] | None, dtype: str | None
 ) -> tuple[QuantizationError, ...]:
@@ -223,7 +226,7 @@ def _as_type_error(error: SchemeError) -> QuantizedTypeError:
     return other
 
 
-@lru_cache(maxsize=4096)
+@memo
 def _option_faults(scheme: Scheme, options: Options) -> tuple[SchemeError, ...]:
     return tuple(_broken(OPTION_RULES, OptionsCase(scheme, *options), scheme)[:1])
 
