@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bytes_support import assert_same_parts, container, random_parts
 from qnumba import reference
 from qnumba.errors import DecodeError, QuantizedTypeError, SchemeError
 from qnumba.formats import SCALES
@@ -48,34 +49,6 @@ from support import (
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "bytes.md"
 SHAPES = ((3, 33), (2, 3, 40), (130,), (0, 5), ())
 ROWS = golden("quantized_bytes")
-
-
-def random_parts(scheme, shape, seed=0):
-    """Return a plan with words of random codes and random parameters that its scheme can hold."""
-    rng = np.random.default_rng(seed)
-    layout = plan(scheme, shape)
-    low = -(2 ** (layout.value.bits - 1)) if code_dtype(scheme) is np.int8 else 0
-    codes = rng.integers(low, low + 2**layout.value.bits, shape).astype(code_dtype(scheme))
-    legal = np.frombuffer(bytes(range(0x7F)), np.uint8)
-    numbers = decode_scales(legal[1:].tobytes(), "UE4M3")
-    if scheme.scale_dtype == "UE8M0":
-        numbers = np.float32(2.0) ** rng.integers(-127, 100, 64).astype(np.float32)
-    points = rng.integers(layout.value.lo, layout.value.hi + 1, layout.grid).astype(np.int32)
-    params = Params(
-        scales=np.array(rng.choice(numbers, layout.grid), np.float32),
-        global_scale=np.float32(0.1) if scheme.two_level else None,
-        zero_points=points if scheme.mode == "affine" else None,
-    )
-    return layout, pack_on(reference, codes, scheme, shape), params
-
-
-def assert_same_parts(words, params, expected_words, expected):
-    assert_same_bits(words, expected_words, "words")
-    assert_same_bits(params.scales, expected.scales, "scales")
-    for name in ("global_scale", "zero_points"):
-        assert (getattr(params, name) is None) == (getattr(expected, name) is None), name
-        if getattr(expected, name) is not None:
-            assert_same_bits(getattr(params, name), getattr(expected, name), name)
 
 
 def fits(scheme, shape):
@@ -281,11 +254,6 @@ def test_p16_a_container_says_what_it_is():
     assert re.fullmatch(r"qnumba \d+\.\d+.*", contents.library)
 
 
-def container(name="nvfp4", shape=(3, 33)):
-    layout, words, params = random_parts(PRESETS[name], shape)
-    return to_bytes(layout, words, params, dtype="float32", options="o", library="l")
-
-
 def sources(data, tmp_path):
     """Yield bytes in everything that can hold them without a copy."""
     path = tmp_path / "container"
@@ -300,7 +268,7 @@ def sources(data, tmp_path):
 
 @pytest.mark.parametrize("name", ["int4", "nvfp4", "int8"])
 def test_words_are_a_view_of_any_buffer(name, tmp_path):
-    data = container(name)
+    data = container(PRESETS[name], (3, 33))
     for source in sources(data, tmp_path):
         contents = from_bytes(source)
         assert_same_bits(contents.words, from_bytes(data).words)
@@ -311,7 +279,7 @@ def test_words_are_a_view_of_any_buffer(name, tmp_path):
 
 
 def test_copied_words_are_free_of_the_buffer():
-    data = bytearray(container("int4"))
+    data = bytearray(container(PRESETS["int4"], (3, 33)))
     contents = from_bytes(data, copy=True)
     assert contents.words.flags.writeable
     assert contents.words.flags.owndata or contents.words.base.flags.owndata
@@ -320,7 +288,7 @@ def test_copied_words_are_free_of_the_buffer():
 
 @pytest.mark.parametrize("shift", range(1, 5))
 def test_a_buffer_that_is_not_aligned_is_copied(shift):
-    data = container("int4")
+    data = container(PRESETS["int4"], (3, 33))
     moved = memoryview(bytes(shift) + data)[shift:]
     contents = from_bytes(moved)
     assert contents.words.flags.aligned
@@ -348,7 +316,7 @@ def test_what_is_no_buffer_is_named(given_buffer):
 
 
 def test_a_strided_buffer_is_refused():
-    data = container()
+    data = container(PRESETS["nvfp4"], (3, 33))
     doubled = np.repeat(np.frombuffer(data, np.uint8), 2)[::2]
     with pytest.raises(QuantizedTypeError, match="strided"):
         from_bytes(doubled)

@@ -97,7 +97,8 @@ def container_parts(
     library: str | None = None,
 ) -> list[Part]:
     """Return the pieces of ``to_bytes`` in order, for a file: the words are not copied."""
-    texts = [part.encode() for part in (str(plan.scheme), dtype, library or _library(), options)]
+    library = _library() if library is None else library
+    texts = [text.encode() for text in (str(plan.scheme), dtype, library, options)]
     description = struct.pack(f"<{len(plan.shape)}Q", *plan.shape) + b"".join(texts)
     sections = [*record.encode_sections(plan, words, params), _table_bytes(plan)]
     layout = _lay_out(HEADER.size + len(description), [len(section) for section in sections])

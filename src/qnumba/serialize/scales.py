@@ -59,7 +59,9 @@ def _to_ue4m3(scales: NDArray[np.float32]) -> NDArray[Any]:
 
 
 def _from_ue4m3(stored: NDArray[np.uint8]) -> NDArray[np.float32]:
-    return decode_table("E4M3")[stored]
+    """Return E4M3 numbers; an unsigned dtype has none for the codes with a sign."""
+    numbers = decode_table("E4M3")[stored]
+    return np.where(stored >> np.uint8(7), np.float32(np.nan), numbers)
 
 
 _POWERS = np.array([2.0 ** (code - FLOAT32_BIAS) for code in range(255)] + [np.nan], np.float32)
