@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pytest
 
 from qnumba import reference
 from qnumba.layout import plan
 from qnumba.params import Params
+from qnumba.scheme import PRESETS
 from qnumba.serialize import decode_scales, to_bytes
 from support import assert_same_bits, code_dtype, pack_on
 
 if TYPE_CHECKING:
     from qnumba.scheme import Scheme
+
+SHAPES = ((3, 33), (2, 3, 40), (130,), (0, 5), ())
+PAIRS = [
+    pytest.param(scheme, shape, id=f"{name}-{shape}")
+    for (name, scheme), shape in itertools.product(PRESETS.items(), SHAPES)
+    if len(scheme.block or ()) <= len(shape)
+]
 
 
 def random_parts(scheme: Scheme, shape: tuple[int, ...], seed: int = 0) -> Any:
