@@ -83,6 +83,7 @@ def round_integers(t: np.ndarray, rounding: str) -> np.ndarray:
     """Round to whole numbers: ties to even, or away from zero."""
     if rounding == "even":
         return np.rint(t)
+    t = np.clip(t, -1e6, 1e6)  # beyond every code, and keeps infinity out of the subtraction
     whole = np.trunc(t)  # t - whole is exact
     return whole + np.where(np.abs(t - whole) >= 0.5, np.sign(t), 0).astype(t.dtype)
 
@@ -199,7 +200,8 @@ def calibrate(
         return Expected(np.empty(0), scales, None, zero_points)
     raw = np.zeros(grid, kind)
     for place, where in places:
-        raw[place] = statistic(x[where], method) / kind(half_range(scheme))
+        with np.errstate(over="ignore"):  # only where a table's entries are below 1
+            raw[place] = statistic(x[where], method) / kind(half_range(scheme))
     dtype = scheme.block_scale or scheme.tensor_scale or "F32"
     if scheme.block is not None and scheme.tensor_scale is not None:
         return Expected(np.empty(0), *_two_levels(raw, dtype, scale_rounding), None)
@@ -223,7 +225,7 @@ def _affine(block: np.ndarray, scheme: Any, scale_rounding: str) -> tuple[np.flo
     if np.isinf(raw):
         raw = (high / 2 - low / 2) / kind((b - a) / 2)
     if low == high == 0:
-        raw = kind(1)
+        return np.float32(1), min(max(0, a), b)
     dtype = scheme.block_scale or scheme.tensor_scale or "F32"
     scale = store_scale(raw, dtype, scale_rounding)
     if scale == 0:
@@ -242,7 +244,9 @@ def _two_levels(
     unit = max(unit, np.float32(2.0**-126))
     while float(unit) * SCALE_MAXIMA[dtype] > FLOAT32_MAX:
         unit = np.nextafter(unit, np.float32(0))
-    stored = [store_scale(one, dtype, scale_rounding) for one in (raw / kind(unit)).ravel()]
+    with np.errstate(over="ignore"):
+        relative = (raw / kind(unit)).ravel()
+    stored = [store_scale(one, dtype, scale_rounding) for one in relative]
     return np.array(stored, np.float32).reshape(raw.shape), unit
 
 
