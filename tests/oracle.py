@@ -281,10 +281,12 @@ def encode(
     with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
         t = np.where(nan, 0, x / x.dtype.type(e)) if e else np.where(nan, x.dtype.type(0), x)
     if scheme.mode == "lookup":
+        if not e:
+            return np.zeros(x.shape, np.uint8)
         table = np.array(scheme.table, np.float64)
         home = int(np.abs(table).argmin())  # the entry nearest 0; argmin takes the lower of two
         found = nearest_lower(table, np.where(nan, 0, t))
-        return np.where(nan, home, found if e else 0).astype(np.uint8)
+        return np.where(nan, home, found).astype(np.uint8)
     if scheme.value in MINIFLOATS:
         sign = np.where(np.signbit(x), SIGN[scheme.value], 0)
         if not e:

@@ -174,12 +174,10 @@ def test_the_error_is_within_half_a_step(backend, case):
 @given(case=cases(dtypes=["float32", "float64"]))
 def test_calibrated_scales_cover_the_data(backend, case):
     """Rounded up, no scale is too small for its block: every number is inside the range."""
-    scheme, x, options = case
-    assume(options["scale_rounding"] == "up")
-    assume(options["method"] == "minmax")
-    assume(scheme.mode == "symmetric")
-    assume(not scheme.two_level)
-    made = quantize_on(backend, x, scheme, **options)
+    scheme, x, _ = case
+    if scheme.mode != "symmetric" or scheme.two_level:
+        return
+    made = quantize_on(backend, x, scheme)
     limit = oracle.scale_numbers(scheme.scale_dtype)[-1] if scheme.scale_dtype != "F32" else np.inf
     half = Fraction(oracle.half_range(scheme))
     slack = 1 + Fraction(float(np.finfo(oracle.compute_type(x.dtype)).eps))
