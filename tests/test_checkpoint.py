@@ -39,7 +39,7 @@ def save(path, arrays):
     for name, q in arrays.items():
         tensors |= pack_qarray(name, q)
         layout |= tensor_layout(name, plan(q.scheme, q.shape))
-        entries[name] = Entry(str(q.scheme), q.shape, q.source_dtype, q.options)
+        entries[name] = Entry(plan(q.scheme, q.shape), q.source_dtype, q.options)
     write_safetensors(path, layout, tensors.items(), {KEY: entries_text(entries)})
 
 

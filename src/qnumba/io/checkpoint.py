@@ -20,6 +20,7 @@ of the array that was quantized, and the options that made the codes.
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -61,8 +62,7 @@ SUFFIXES = ("", "_zero_point", "_scale", "_scale_2")
 class Entry(NamedTuple):
     """What the metadata say about one quantized array: all there is to know without its data."""
 
-    scheme: str
-    shape: tuple[int, ...]
+    plan: Plan
     dtype: str
     options: str = ""
 
@@ -125,19 +125,17 @@ def unpack_qarray(file: SafetensorsFile, name: str) -> QArray:
     DecodeError
         The tensors do not fit the scheme, or hold what no writer makes.
     """
-    entries = read_entries(file)
-    if name not in entries:
-        raise KeyError(f"{file.path} has no quantized array {name!r}; it has {len(entries)}")
-    entry = entries[name]
+    arrays = _read_metadata(file)
+    if name not in arrays:
+        raise KeyError(f"{file.path} has no quantized array {name!r}; it has {len(arrays)}")
+    layout, dtype, options = _read_entry(file, name, arrays[name])
+    parts = tensor_layout(name, layout)
+    sections = [_part_bytes(file, name + suffix, parts) for suffix in SUFFIXES]
     try:
-        layout = _read_plan(entry)
-        parts = tensor_layout(name, layout)
-        _require_tensors(file, parts)
-        sections = [_part_bytes(file, name + suffix, parts) for suffix in SUFFIXES]
         words, params = decode_sections(layout, sections, copy=False)
-    except QuantizationError as error:
+    except DecodeError as error:
         raise DecodeError(f"{file.path}: {show(name)}: {error}") from error
-    return QArray(layout, words, params, source_dtype=entry.dtype, options=entry.options)
+    return QArray(layout, words, params, source_dtype=dtype, options=options)
 
 
 def read_entries(file: SafetensorsFile) -> dict[str, Entry]:
@@ -146,19 +144,22 @@ def read_entries(file: SafetensorsFile) -> dict[str, Entry]:
     Raises
     ------
     DecodeError
-        The metadata are not what a writer makes.
+        The metadata are not what a writer makes, or the file has not the tensors they announce.
     """
-    try:
-        found = json.loads(file.metadata.get(KEY, '{"version": 1, "tensors": {}}'))
-        _require_version(found["version"])
-        return {name: _read_entry(entry) for name, entry in found["tensors"].items()}
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-        raise DecodeError(f"{file.path}: cannot read its qnumba metadata: {error!r}") from error
+    return {name: _read_entry(file, name, found) for name, found in _read_metadata(file).items()}
 
 
 def entries_text(entries: Mapping[str, Entry]) -> str:
     """Return the metadata, to be stored under KEY, that ``read_entries`` reads."""
-    tensors = {name: entry._asdict() for name, entry in entries.items()}
+    tensors = {
+        name: {
+            "scheme": str(layout.scheme),
+            "shape": layout.shape,
+            "dtype": dtype,
+            "options": options,
+        }
+        for name, (layout, dtype, options) in entries.items()
+    }
     return json.dumps({"version": VERSION, "tensors": tensors}, separators=(",", ":"))
 
 
@@ -168,37 +169,48 @@ def _words_dtype(layout: Plan) -> str:
     return INTEGERS[layout.words_dtype.name]
 
 
-def _require_version(version: object) -> None:
-    if version != VERSION:
+def _read_metadata(file: SafetensorsFile) -> dict[str, Any]:
+    """Return what the metadata have for each array, unchecked."""
+    try:
+        return _parse(file.metadata.get(KEY, entries_text({})))
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        raise DecodeError(f"{file.path}: its qnumba metadata are damaged: {error!r}") from error
+
+
+@lru_cache(maxsize=8)  # a file's text is parsed for every array that is read
+def _parse(text: str) -> dict[str, Any]:
+    found = json.loads(text)
+    if found["version"] != VERSION:
         raise ValueError(
-            f"version {show(version)}, where this library reads {VERSION}; use a newer qnumba"
+            f"version {show(found['version'])}, where this library reads {VERSION}; use a newer one"
         )
+    return dict(found["tensors"].items())
 
 
-def _read_entry(entry: dict[str, Any]) -> Entry:
-    shape = entry["shape"]
-    texts = [entry["scheme"], entry["dtype"], entry.get("options", "")]
-    if not all(type(extent) is int and extent >= 0 for extent in shape):
-        raise ValueError("a shape is not of whole numbers")
-    if not all(isinstance(text, str) for text in texts):
-        raise TypeError("a scheme, dtype or option is not text")
-    return Entry(texts[0], tuple(shape), texts[1], texts[2])
-
-
-def _read_plan(entry: Entry) -> Plan:
-    scheme = Scheme.parse(entry.scheme)
-    require(scheme, entry.shape, entry.dtype)
-    return plan(scheme, entry.shape)
+def _read_entry(file: SafetensorsFile, name: str, found: Any) -> Entry:
+    """Check what the metadata have for one array, also against the header's tensors."""
+    try:
+        scheme, shape = Scheme.parse(found["scheme"]), found["shape"]
+        dtype, options = found["dtype"], found.get("options", "")
+        if not all(isinstance(text, str) for text in (dtype, options)):
+            raise TypeError("dtype and options must be text")  # noqa: TRY301 - gains the name
+        if not all(type(extent) is int and extent >= 0 for extent in shape):
+            raise ValueError("the shape must be of whole numbers")  # noqa: TRY301 - the same
+        require(scheme, tuple(shape), dtype)
+        layout = plan(scheme, tuple(shape))
+        _require_tensors(file, tensor_layout(name, layout))
+    except (QuantizationError, ValueError, TypeError, LookupError, AttributeError) as error:
+        raise DecodeError(f"{file.path}: quantized array {show(name)}: {error}") from error
+    return Entry(layout, dtype, options)
 
 
 def _require_tensors(
     file: SafetensorsFile, parts: Mapping[str, tuple[str, tuple[int, ...]]]
 ) -> None:
-    """Refuse a file whose tensors are not those announced, before any is read."""
     for part, (dtype, shape) in parts.items():
         found = file.info(part)[:2] if part in file else "not there"
         if found != (dtype, shape):
-            raise DecodeError(f"{show(part)} should be {dtype} {list(shape)}, but is {show(found)}")
+            raise ValueError(f"{show(part)} should be {dtype} {list(shape)}, but is {show(found)}")
 
 
 def _part_bytes(file: SafetensorsFile, part: str, parts: Mapping[str, object]) -> memoryview:

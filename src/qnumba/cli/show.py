@@ -1,0 +1,129 @@
+"""What a terminal sees: tables, sizes, and a progress bar where someone is watching."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import shutil
+import sys
+import time
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+UNITS = ("B", "kB", "MB", "GB", "TB")
+ROUNDS_UP = 999.5  # to four digits, which the next unit writes with one
+BAR_DELAY = 0.5  # seconds of work before a bar appears: short work shows none
+BAR_INTERVAL = 0.1  # seconds between two drawings
+
+
+def table(rows: Sequence[Sequence[str]], align: str) -> str:
+    """Lay out rows of text in columns; `align` has ``<`` or ``>`` for each column."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(
+            f"{cell:{side}{width}}" for cell, side, width in zip(row, align, widths, strict=True)
+        ).rstrip()
+        for row in rows
+    )
+
+
+def size(nbytes: int) -> str:
+    """Write a number of bytes for people: ``590 kB``."""
+    number, unit = float(nbytes), 0
+    while number >= ROUNDS_UP and unit < len(UNITS) - 1:
+        number, unit = number / 1000, unit + 1
+    return f"{number:.3g} {UNITS[unit]}" if number < ROUNDS_UP else f"{number:.0f} {UNITS[unit]}"
+
+
+def shape(extents: Sequence[int]) -> str:
+    """Write a shape for people: ``384 x 384``."""
+    return " x ".join(map(str, extents)) if len(extents) else "scalar"
+
+
+def seconds(duration: float) -> str:
+    """Write a time for people: ``3.2 ms``."""
+    return f"{duration:.3g} s" if duration >= 1 else f"{duration * 1000:.3g} ms"
+
+
+def clean(text: str) -> str:
+    """Return text from a file such that it cannot move the cursor or break a line."""
+    return text if text.isprintable() else repr(text)[1:-1]
+
+
+def strict_json(thing: Any) -> Any:
+    """Replace what JSON has no word for: NaN and infinities become None."""
+    if isinstance(thing, dict):
+        return {key: strict_json(entry) for key, entry in thing.items()}
+    if isinstance(thing, (list, tuple)):
+        return [strict_json(entry) for entry in thing]
+    return None if isinstance(thing, float) and not math.isfinite(thing) else thing
+
+
+class SmallBar:
+    """A progress bar for installations without tqdm: one line, drawn again and again."""
+
+    def __init__(self, total: int, desc: str) -> None:
+        self._total, self._desc = max(total, 1), desc
+        self._done, self._drawn = 0, time.monotonic() + BAR_DELAY
+
+    def __enter__(self) -> Self:
+        """Show nothing yet."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Wipe the line."""
+        sys.stderr.write("\r\x1b[K")
+        sys.stderr.flush()
+
+    def update(self, amount: int) -> None:
+        """Count work that is done, and draw if it is time."""
+        self._done += amount
+        if time.monotonic() < self._drawn + BAR_INTERVAL:
+            return
+        self._drawn = time.monotonic()
+        width = min(40, shutil.get_terminal_size().columns - len(self._desc) - 10)
+        filled = "#" * (width * self._done // self._total)
+        percent = 100 * self._done // self._total
+        sys.stderr.write(f"\r{self._desc} {percent:3d}% [{filled:<{max(width, 0)}}]")
+        sys.stderr.flush()
+
+
+class NoBar:
+    """What stands for a bar where nobody watches."""
+
+    def update(self, amount: int) -> None:
+        """Do nothing."""
+
+
+@contextlib.contextmanager
+def progress(total: int, desc: str) -> Iterator[Any]:
+    """Show a bar on standard error for `total` bytes of work, if that is a terminal.
+
+    Yields
+    ------
+    object
+        With a method ``update(nbytes)``.
+    """
+    if not sys.stderr.isatty():
+        yield NoBar()
+        return
+    try:
+        tqdm = import_module("tqdm").tqdm
+    except ImportError:
+        with SmallBar(total, desc) as bar:
+            yield bar
+        return
+    options: dict[str, Any] = {"unit": "B", "unit_scale": True, "delay": BAR_DELAY}
+    with tqdm(total=total, desc=desc, leave=False, file=sys.stderr, **options) as bar:
+        yield bar
