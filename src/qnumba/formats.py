@@ -25,6 +25,8 @@ StoreName = Literal["native", "packed_u32", "packed_u8", "packed_native"]
 ModeName = Literal["symmetric", "affine", "lookup"]
 
 MODES: tuple[ModeName, ...] = ("symmetric", "affine", "lookup")
+FLOATS = ("float32", "float64", "float16", "bfloat16")
+INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 MAX_BLOCK_RANK = 5
 MAX_BLOCK_EXTENT = 2**31 - 1
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qnumba.errors import DataError, QuantizedTypeError, UnsupportedSchemeError
+from qnumba.formats import FLOATS
 from qnumba.memo import memo
-from qnumba.rules import FLOATS
 
 if TYPE_CHECKING:
     from types import ModuleType

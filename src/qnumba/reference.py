@@ -255,7 +255,8 @@ def _symmetric_params(statistic: NDArray[Any], plan: Plan, options: Options) -> 
     if rule in {"floor", "even"}:
         return Params(_power_scales(statistic, plan, rule))
     largest = plan.value.half_range if plan.table is None else np.abs(plan.table).max()
-    raw = np.asarray(statistic / statistic.dtype.type(largest))
+    with np.errstate(over="ignore"):  # a table of tiny numbers: the scale saturates
+        raw = np.asarray(statistic / statistic.dtype.type(largest))
     if not plan.scheme.two_level:
         return Params(store_scale(raw, plan.scale, rule))
     raw = np.minimum(raw, raw.dtype.type(SCALES["F32"].max))
@@ -296,7 +297,7 @@ def _affine_params(numbers: NDArray[Any], plan: Plan, options: Options) -> Param
         raw = np.where(hi == lo, compute(1), raw)
         scales = store_scale(raw, plan.scale, options.scale_rounding)
         points = np.clip(np.rint(compute(a) - lo / scales.astype(numbers.dtype)), a, b)
-    points = np.where(scales == 0, np.clip(0, a, b), points)
+    points = np.where((scales == 0) | (hi == lo), np.clip(0, a, b), points)
     return Params(scales.reshape(plan.grid), zero_points=points.astype(np.int32).reshape(plan.grid))
 
 

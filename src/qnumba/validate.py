@@ -9,11 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qnumba.errors import QuantizationError, QuantizedTypeError, SchemeError
-from qnumba.formats import SCALES
-from qnumba.layout import plan
-from qnumba.memo import memo
-from qnumba.params import Options, QParams
-from qnumba.rules import (
+from qnumba.fit_rules import (
     DTYPE_RULES,
     OPTION_RULES,
     PARAMS_RULES,
@@ -21,13 +17,18 @@ from qnumba.rules import (
     DtypeCase,
     OptionsCase,
     ParamsCase,
-    Rule,
     ShapeCase,
 )
+from qnumba.formats import SCALES
+from qnumba.layout import plan
+from qnumba.memo import memo
+from qnumba.params import Options, QParams
 from qnumba.scheme import Scheme, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from qnumba.rules import Rule
 
 
 @dataclass(frozen=True)

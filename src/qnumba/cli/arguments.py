@@ -21,8 +21,8 @@ from qnumba.cli.inspect import (
     show_info,
     show_presets,
 )
+from qnumba.formats import FLOATS
 from qnumba.params import Method, Nonfinite, Options, Rounding, ScaleRounding
-from qnumba.rules import FLOATS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

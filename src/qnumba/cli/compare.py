@@ -15,12 +15,12 @@ from qnumba.cli.files import Item, is_selected, open_source
 from qnumba.cli.show import clean, progress, seconds, shape, size, table
 from qnumba.data import attention_weight
 from qnumba.errors import DataError
+from qnumba.formats import FLOATS
 from qnumba.io.files import map_bytes
 from qnumba.params import Method, Options
 from qnumba.qarray import QArray
 from qnumba.quantize import quantize
 from qnumba.report import report
-from qnumba.rules import FLOATS
 from qnumba.scheme import PRESETS
 from qnumba.validate import as_scheme, require_options, validate
 

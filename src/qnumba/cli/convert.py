@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from qnumba.cli.files import FLOATS, Item, Source, UsageError, ending_of, is_selected, open_source
 from qnumba.cli.show import clean, progress, shape, size, table
 from qnumba.errors import DataError, QuantizationError
+from qnumba.formats import FLOATS as FLOAT_NAMES
 from qnumba.inputs import float_dtype
 from qnumba.io.checkpoint import KEY, Entry, entries_text, pack_qarray, tensor_layout
 from qnumba.io.files import atomic_write
@@ -19,7 +20,6 @@ from qnumba.io.safetensors_header import tensor_bytes
 from qnumba.layout import plan
 from qnumba.params import Options, Params
 from qnumba.quantize import quantize
-from qnumba.rules import FLOATS as FLOAT_NAMES
 from qnumba.serialize import container_parts
 from qnumba.validate import as_scheme, require_options, validate
 
