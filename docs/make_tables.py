@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from burn_conditions import CONDITIONS, SECTIONS
 
-from qnumba import rules
+from qnumba import fit_rules, rules
 from qnumba.formats import MODES, SCALES, STORES, VALUES, decode_table, default_store
 from qnumba.layout import plan
 from qnumba.scheme import PRESETS, Scheme
@@ -25,10 +25,10 @@ DOCS = Path(__file__).resolve().parent
 TABLE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 RULE_GROUPS = {
     "rules_scheme": rules.SCHEME_RULES,
-    "rules_shape": rules.SHAPE_RULES,
-    "rules_dtype": rules.DTYPE_RULES,
-    "rules_params": rules.PARAMS_RULES,
-    "rules_options": rules.OPTION_RULES,
+    "rules_shape": fit_rules.SHAPE_RULES,
+    "rules_dtype": fit_rules.DTYPE_RULES,
+    "rules_params": fit_rules.PARAMS_RULES,
+    "rules_options": fit_rules.OPTION_RULES,
 }
 
 

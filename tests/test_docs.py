@@ -13,6 +13,8 @@ import make_tables
 import pytest
 from burn_conditions import CONDITIONS, check
 
+import qnumba
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = {path.name: path for path in (ROOT / "README.md", *sorted(DOCS.glob("*.md")))}
@@ -25,7 +27,9 @@ def desk(tmp_path, monkeypatch):
     """A working directory of its own, with a qnumba command for the Python that runs the tests."""
     command = tmp_path / "bin" / "qnumba"
     command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m qnumba "$@"\n', encoding="utf-8")
+    here = Path(qnumba.__file__).parents[1]
+    script = f'#!/bin/sh\nPYTHONPATH="{here}" exec "{sys.executable}" -m qnumba "$@"\n'
+    command.write_text(script, encoding="utf-8")
     command.chmod(0o755)
     monkeypatch.setenv("PATH", f"{command.parent}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("MPLBACKEND", "agg")

@@ -23,13 +23,14 @@ MAX_LINES = 400
 
 # A module imports from its own line and the lines above it, never from those below.
 LAYERS = (
-    ("data", "errors", "formats"),
-    ("rules",),
+    ("data", "errors", "formats", "memo"),
+    ("fit_rules", "rules"),
     ("scheme",),
     ("layout", "params", "validate"),
     ("cpu", "cuda", "reference"),
     ("inputs",),
     ("calibrate", "serialize"),
+    ("moves",),
     ("qarray",),
     ("quantize",),
     ("io", "report"),
