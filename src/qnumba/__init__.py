@@ -12,6 +12,7 @@ from qnumba.errors import (
 from qnumba.params import QParams
 from qnumba.qarray import QArray, scheme_of
 from qnumba.quantize import dequantize, quantize, warmup
+from qnumba.report import Report, report
 from qnumba.scheme import PRESETS, Scheme
 from qnumba.validate import Finding, validate
 
@@ -26,12 +27,14 @@ __all__ = [
     "QParams",
     "QuantizationError",
     "QuantizedTypeError",
+    "Report",
     "Scheme",
     "SchemeError",
     "UnsupportedSchemeError",
     "calibrate",
     "dequantize",
     "quantize",
+    "report",
     "scheme_of",
     "validate",
     "warmup",

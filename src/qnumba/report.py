@@ -1,0 +1,307 @@
+"""The error report: what quantization cost, in numbers, text, HTML and a picture."""
+
+from __future__ import annotations
+
+import html
+import math
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qnumba.blockwise import code_grid, effective_scales, per_block, per_element
+from qnumba.errors import SchemeError
+from qnumba.inputs import as_array, as_native
+from qnumba.layout import plan
+from qnumba.qarray import QArray, scheme_of
+from qnumba.validate import require
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+    from qnumba.layout import Plan
+
+_CHUNK = 1 << 20
+_WORST = 5
+
+
+@dataclass(frozen=True)
+class BlockError:
+    """One block: its index in the block grid, and its root mean square and largest error."""
+
+    index: tuple[int, ...]
+    rms_error: float
+    max_error: float
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a quantized array lost. Errors are in the units of the array, over finite values.
+
+    Attributes
+    ----------
+    scheme : str
+        Text form of the scheme.
+    shape : tuple of int
+        Shape of the array.
+    snr : float
+        Signal to noise ratio in dB: 10 log10(sum x**2 / sum (x - y)**2). Infinite if exact.
+    max_error, mean_error, p99_error : float
+        Largest, mean and 99th percentile absolute error.
+    relative_rms : float
+        sqrt(sum (x - y)**2 / sum x**2).
+    clipped : int
+        Values more than half a step beyond the ends of their block's range.
+    dead_blocks : int
+        Blocks with values other than 0 that all became 0: the scale is too coarse.
+    blocks : int
+        All blocks.
+    nonfinite : int
+        NaN and infinite values, left out of the errors.
+    bits_per_value : float
+        Bits an element takes, scales included.
+    compression : float
+        Bytes of the array divided by bytes of the codes and scales.
+    worst_blocks : tuple of BlockError
+        The blocks with the largest root mean square error, worst first.
+    """
+
+    scheme: str
+    shape: tuple[int, ...]
+    snr: float
+    max_error: float
+    mean_error: float
+    p99_error: float
+    relative_rms: float
+    clipped: int
+    dead_blocks: int
+    blocks: int
+    nonfinite: int
+    bits_per_value: float
+    compression: float
+    worst_blocks: tuple[BlockError, ...]
+    _x: NDArray[Any] = field(repr=False, compare=False)
+    _error: NDArray[Any] = field(repr=False, compare=False)
+    _rms: NDArray[np.float64] = field(repr=False, compare=False)
+    _q: QArray = field(repr=False, compare=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the figures as a dict that ``json`` can write."""
+        names = [name for name in self.__dataclass_fields__ if not name.startswith("_")]
+        figures = {name: getattr(self, name) for name in names}
+        figures["shape"] = list(self.shape)
+        figures["worst_blocks"] = [
+            asdict(block) | {"index": list(block.index)} for block in self.worst_blocks
+        ]
+        return figures
+
+    def _rows(self) -> dict[str, str]:
+        """Return what is shown: names and texts."""
+        share = self.clipped / max(math.prod(self.shape), 1)
+        worst = ", ".join(
+            f"{_index_text(block.index)} (rms {block.rms_error:.3g})"
+            for block in self.worst_blocks[:3]
+        )
+        rows = {
+            "scheme": self.scheme,
+            "shape": " x ".join(map(str, self.shape)) or "one number",
+            "bits per value": f"{self.bits_per_value:.4g} ({self.compression:.3g} times smaller)",
+            "signal to noise": f"{self.snr:.2f} dB",
+            "relative rms error": f"{self.relative_rms:.3g}",
+            "absolute error": f"max {self.max_error:.3g}, mean {self.mean_error:.3g}, "
+            f"99th percentile {self.p99_error:.3g}",
+            "clipped values": f"{self.clipped:,} ({share:.2%})",
+            "dead blocks": f"{self.dead_blocks:,} of {self.blocks:,}",
+            "not finite": f"{self.nonfinite:,}",
+            "worst blocks": worst,
+        }
+        return {name: text for name, text in rows.items() if text}
+
+    def __str__(self) -> str:
+        """Return the figures as a table that fits one screen."""
+        return "\n".join(f"{name:<18}  {text}" for name, text in self._rows().items())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        """Return the figures as a table for notebooks."""
+        cells = "".join(
+            f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>"
+            for name, text in self._rows().items()
+        )
+        return f"<table><caption>Quantization report</caption>{cells}</table>"
+
+    def plot(self, ax: Any = None) -> NDArray[Any]:
+        """Draw the values on the grid of codes, the errors, and the error of every block.
+
+        Parameters
+        ----------
+        ax : sequence of three matplotlib axes, optional
+            Where to draw. Default: a new figure.
+
+        Returns
+        -------
+        numpy.ndarray
+            The three axes. Nothing is shown.
+
+        Raises
+        ------
+        ImportError
+            If matplotlib is not installed.
+        SchemeError
+            If ``ax`` is not three axes.
+        """
+        from qnumba import plots  # noqa: PLC0415 - only who draws needs it
+
+        axes = plots.three_axes(ax)
+        plots.draw_values(axes[0], self._x, self._q)
+        plots.draw_errors(axes[1], self._error)
+        plots.draw_blocks(axes[2], self._rms)
+        return axes
+
+
+def report(x: ArrayLike, q: QArray) -> Report:
+    """Measure what quantization cost.
+
+    Parameters
+    ----------
+    x : array_like
+        The array that was quantized.
+    q : QArray
+        What it became.
+
+    Returns
+    -------
+    Report
+
+    Raises
+    ------
+    QuantizedTypeError
+        If ``q`` is not quantized, or ``x`` is.
+    SchemeError
+        If the shapes differ.
+
+    Examples
+    --------
+    >>> from qnumba import quantize
+    >>> x = np.linspace(-1, 1, 100, dtype=np.float32)
+    >>> found = report(x, quantize(x, "int8"))
+    >>> found.snr > 40
+    True
+    """
+    scheme = scheme_of(q)
+    array = as_array(x)
+    require(scheme, array.shape, array.dtype.name)
+    if array.shape != q.shape:
+        fix = "pass the array that was quantized"
+        message = f"x has shape {array.shape}, the quantized array {q.shape}; {fix}"
+        raise SchemeError(message, field="x", value=array.shape, fix=fix)
+    native = as_native(array)
+    layout = plan(scheme, q.shape)
+    sums, error = _measure(native, q)
+    rms, peak, dead = _block_errors(native, error, q, layout)
+    order = np.argsort(-rms.reshape(-1), kind="stable")[:_WORST]
+    worst = [np.unravel_index(i, rms.shape) for i in order if rms.reshape(-1)[i] > 0]
+    finite = max(q.size - sums.nonfinite, 1)
+    return Report(
+        scheme=str(scheme),
+        shape=q.shape,
+        snr=_decibels(sums.signal, sums.noise),
+        max_error=float(error.max(initial=0)),
+        mean_error=sums.total / finite,
+        p99_error=float(np.quantile(error, 0.99)) if error.size else 0.0,
+        relative_rms=math.sqrt(sums.noise / sums.signal) if sums.signal else 0.0,
+        clipped=_clipped(native, q, layout),
+        dead_blocks=int(dead.sum()),
+        blocks=dead.size,
+        nonfinite=sums.nonfinite,
+        bits_per_value=q.bits_per_value,
+        compression=array.nbytes / q.nbytes if q.nbytes else float("nan"),
+        worst_blocks=tuple(
+            BlockError(tuple(int(i) for i in at), float(rms[at]), float(peak[at])) for at in worst
+        ),
+        _x=native,
+        _error=error,
+        _rms=rms,
+        _q=q,
+    )
+
+
+@dataclass
+class _Sums:
+    """Sums over the finite values: squares are in units of the largest magnitude."""
+
+    signal: float = 0.0
+    noise: float = 0.0
+    total: float = 0.0
+    nonfinite: int = 0
+
+
+def _measure(x: NDArray[Any], q: QArray) -> tuple[_Sums, NDArray[Any]]:
+    """Return the sums, and every value's absolute error (0 where it is not finite)."""
+    error = q.dequantize(np.float64 if x.dtype == np.float64 else np.float32)
+    flat_x, flat_error = x.reshape(-1), error.reshape(-1)
+    chunks = [slice(start, start + _CHUNK) for start in range(0, x.size, _CHUNK)]
+    largest = max((_finite(flat_x[at])[0].max(initial=0) for at in chunks), default=0) or 1.0
+    sums = _Sums()
+    with np.errstate(over="ignore", invalid="ignore"):
+        for at in chunks:
+            size, numbers = _finite(flat_x[at])
+            apart = np.where(np.isfinite(flat_x[at]), np.abs(numbers - flat_error[at]), 0)
+            flat_error[at] = apart
+            sums.signal += float(np.square(size / largest).sum())
+            sums.noise += float(np.square(apart / largest).sum())
+            sums.total += float(apart.sum())
+            sums.nonfinite += int((~np.isfinite(flat_x[at])).sum())
+    return sums, error
+
+
+def _finite(chunk: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return magnitudes and numbers as float64, with 0 for what is not finite."""
+    numbers = chunk.astype(np.float64)
+    numbers[~np.isfinite(numbers)] = 0
+    return np.abs(numbers), numbers
+
+
+def _decibels(signal: float, noise: float) -> float:
+    if noise == 0:
+        return math.inf
+    return 10 * math.log10(signal / noise) if signal else -math.inf
+
+
+def _block_errors(
+    x: NDArray[Any], error: NDArray[Any], q: QArray, layout: Plan
+) -> tuple[NDArray[np.float64], NDArray[Any], NDArray[np.bool_]]:
+    """Return the rms error, the largest error and whether every block is dead, in grid shape."""
+    if not x.size:
+        return np.zeros(layout.grid), np.zeros(layout.grid), np.zeros(layout.grid, np.bool_)
+    with np.errstate(over="ignore"):
+        squares = per_block(np.square(error, dtype=np.float64), layout, np.add)
+    counts = per_block(np.ones(x.shape), layout, np.add)
+    alive = per_block(q.dequantize() != 0, layout, np.logical_or)
+    wanted = per_block(np.isfinite(x) & (x != 0), layout, np.logical_or)
+    peak = per_block(error, layout, np.maximum)
+    return np.sqrt(squares / counts), peak, wanted & ~alive
+
+
+def _clipped(x: NDArray[Any], q: QArray, layout: Plan) -> int:
+    """Count finite values more than half a step beyond the ends of their block's range."""
+    if not x.size:
+        return 0
+    grid = code_grid(layout)
+    low, high = (3 * grid[0] - grid[1]) / 2, (3 * grid[-1] - grid[-2]) / 2
+    scales, points = effective_scales(q)
+    slack = 1 + 1e-6  # a scale rounded to its dtype may put the largest value just past half a step
+    floor, roof = (low - points) * scales * slack, (high - points) * scales * slack
+    count = 0
+    floor, roof = per_element(floor, layout), per_element(roof, layout)
+    flat, floor, roof = x.reshape(-1), floor.reshape(-1), roof.reshape(-1)
+    for start in range(0, x.size, _CHUNK):
+        at = slice(start, start + _CHUNK)
+        numbers = _finite(flat[at])[1]
+        count += int(((numbers < floor[at]) | (numbers > roof[at])).sum())
+    return count
+
+
+def _index_text(index: tuple[int, ...]) -> str:
+    return str(index[0]) if len(index) == 1 else str(index)
