@@ -11,7 +11,7 @@ import pytest
 
 import qnumba as qn
 from qnumba.observers import MSE
-from qnumba.tree import dequantize_tree, quantize_tree, summarize_tree
+from qnumba.tree import dequantize_tree, quantize_tree, report_tree, summarize_tree
 from qnumba.tree.walk import leaves
 from support import assert_same_bits
 from trees import by_path, model, normal
@@ -246,3 +246,34 @@ def test_a_summary_prints_and_is_fit_for_json():
 def test_a_summary_of_nothing():
     summary = summarize_tree({"a": None}, "int8")
     assert repr(summary).endswith("0 of 0 arrays quantized, 0 -> 0 bytes")
+
+
+# --- the report
+
+
+def test_a_report_has_the_figures_of_every_quantized_array():
+    tree = model()
+    quantized = quantize_tree(tree, {"*.0.*": "int4", "cache.*": "int8"})
+    found = report_tree(tree, quantized)
+    whole, parts = by_path(tree), by_path(quantized)
+    assert list(found) == [path for path, leaf in parts.items() if isinstance(leaf, qn.QArray)]
+    for path in found:
+        assert found[path] == qn.report(whole[path], parts[path]).to_dict()
+    assert found[found.worst[0]]["snr"] == min(found[path]["snr"] for path in found)
+    assert json.loads(json.dumps(found.to_dict())).keys() == set(found)
+    text = repr(found)
+    assert text.splitlines()[0].split()[:3] == ["path", "scheme", "bits"]
+    assert text.splitlines()[-1].startswith(f"{len(found)} arrays")
+    assert "Q4S block=32:F16" in found._repr_html_()
+
+
+def test_a_report_of_trees_that_do_not_fit():
+    tree = {"w": normal(4)}
+    q = quantize_tree(tree, "int8")
+    with pytest.raises(qn.SchemeError, match="w: the tree given has nothing there"):
+        report_tree({"v": tree["w"]}, q)
+    with pytest.raises(qn.SchemeError, match="w: x has shape"):
+        report_tree({"w": normal(5)}, q)
+    with pytest.raises(qn.QuantizedTypeError, match="w: "):
+        report_tree(q, q)
+    assert repr(report_tree(tree, tree)).endswith("0 arrays, 0 values")

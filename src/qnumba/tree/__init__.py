@@ -15,6 +15,7 @@ from qnumba.qarray import QArray
 from qnumba.quantize import quantize
 from qnumba.serialize import record_size
 from qnumba.tree.choice import Choice, Chooser, dtype_name, named
+from qnumba.tree.reports import TreeReport, report_tree
 from qnumba.tree.summary import Row, Summary
 from qnumba.tree.walk import is_array, leaves, rebuild
 
@@ -29,7 +30,15 @@ if TYPE_CHECKING:
     Schemes = Scheme | str | Mapping[str, Scheme | str | None]
     Patterns = str | Sequence[str]
 
-__all__ = ["Row", "Summary", "dequantize_tree", "quantize_tree", "summarize_tree"]
+__all__ = [
+    "Row",
+    "Summary",
+    "TreeReport",
+    "dequantize_tree",
+    "quantize_tree",
+    "report_tree",
+    "summarize_tree",
+]
 
 
 def quantize_tree(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator, Sequence
 
     from qnumba.scheme import Scheme
 
@@ -92,9 +92,7 @@ class Summary:
     def __repr__(self) -> str:
         """Return the table, and the totals below it."""
         lines = [HEAD, *(_cells(row) for row in self)]
-        widths = [max(len(line[column]) for line in lines) for column in range(len(HEAD))]
-        table = [map(_aligned, line, widths, HEAD) for line in lines]
-        return "\n".join([*("  ".join(line).rstrip() for line in table), *self._totals()])
+        return "\n".join([aligned(lines, {"bytes", "quantized"}), *self._totals()])
 
     def _repr_html_(self) -> str:
         """Return the table for notebooks."""
@@ -121,5 +119,11 @@ def _cells(row: Row) -> tuple[str, ...]:
     return (row.path, shape, row.dtype, *sizes, ": ".join(part for part in said if part))
 
 
-def _aligned(cell: str, width: int, column: str) -> str:
-    return cell.rjust(width) if column in {"bytes", "quantized"} else cell.ljust(width)
+def aligned(lines: Sequence[Sequence[str]], numbers: Collection[str]) -> str:
+    """Lay out lines of text in columns; those whose head is in ``numbers`` end at the right."""
+    head = lines[0]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    sides = [">" if name in numbers else "<" for name in head]
+    return "\n".join(
+        "  ".join(map(format, line, map("{}{}".format, sides, widths))).rstrip() for line in lines
+    )
