@@ -111,10 +111,8 @@ def float_dtype(dtype: Any) -> np.dtype[Any]:
 
 def backend() -> ModuleType:
     """Return the module that runs on NumPy arrays. Imported here, so that Numba loads late."""
-    try:
-        from qnumba import cpu
-    except ImportError:
-        from qnumba import reference as cpu
+    from qnumba import cpu  # noqa: PLC0415 - the first kernel loads Numba, not import qnumba
+
     return cpu
 
 

@@ -1,0 +1,161 @@
+"""How kernels are compiled, cached and run: the only place that calls Numba's decorators.
+
+Compiled kernels stay on disk. Numba keeps them as long as the file of the kernel itself is
+unchanged; a kernel is made of several files here, so the stamp that Numba compares is replaced by
+a hash of every source file of this folder (``SOURCES``). An edit of any of them compiles again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numba
+import numpy as np
+from numba.core.caching import FunctionCache, IndexDataCacheFile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# No fastmath, ever: it turns x / e into x * (1 / e). The "python" error model raises on a division
+# by 0, and the branch for it keeps loops from being vectorised.
+OPTIONS = {"error_model": "numpy", "nogil": True}
+IS_COMPILED = not numba.config.DISABLE_JIT
+
+# Elements from which threads are worth their start: 1 us when they spin, 20 to 100 when they sleep.
+PARALLEL_FROM = 2**17
+
+
+def _hash_of_sources(folder: Path) -> str:
+    """Return one hash of every Python file of a folder."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.glob("*.py")):
+        digest.update(path.name.encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+SOURCES = _hash_of_sources(Path(__file__).parent)
+
+
+class SourcesCache(FunctionCache):
+    """Numba's disk cache of one function, fresh as long as ``SOURCES`` is; it never raises."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        self._cache_file = IndexDataCacheFile(self._cache_path, self._impl.filename_base, SOURCES)
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return a compiled kernel, or None where there is none that can be read."""
+        try:
+            return super().load_overload(sig, target_context)
+        except Exception as error:  # noqa: BLE001 - whatever a damaged file does, compile instead
+            _warn_once(error)
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Save a compiled kernel if that is possible."""
+        try:
+            super().save_overload(sig, data)
+        except OSError as error:  # a full disk, or a folder that became read-only
+            _warn_once(error)
+
+
+_has_warned = False
+
+
+def _warn_once(error: Exception) -> None:
+    global _has_warned  # noqa: PLW0603 - one warning per process
+    if not _has_warned:
+        _has_warned = True
+        message = (
+            f"compiled kernels cannot be kept on disk ({error}); they are compiled again in every "
+            "process. Set NUMBA_CACHE_DIR to a folder that can be written"
+        )
+        warnings.warn(message, RuntimeWarning, stacklevel=3)
+
+
+def inner(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a function that only kernels call; it is kept on disk as a part of theirs."""
+    return numba.njit(**OPTIONS)(function)  # type: ignore[no-any-return]
+
+
+def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a function that ``launch`` calls, and keep it on disk where that is possible.
+
+    Its first argument says whether its loops may use threads.
+    """
+    compiled = numba.njit(parallel=True, **OPTIONS)(function)
+    if IS_COMPILED:
+        try:
+            compiled._cache = SourcesCache(function)  # noqa: SLF001 - what cache=True does
+        except RuntimeError as error:  # no folder can be written
+            _warn_once(error)
+    return compiled  # type: ignore[no-any-return]
+
+
+def compiled_as(loop: Callable[..., Any]) -> Callable[..., Any]:
+    """Replace a plain function by its compiled form, unless Numba is switched off."""
+    return lambda plain: loop if IS_COMPILED else plain
+
+
+def row(dtype: np.dtype[Any], **numbers: Any) -> Any:
+    """Return an array of one row of named numbers: one argument, however many numbers."""
+    array = np.zeros(1, dtype)
+    for name, number in numbers.items():
+        array[name] = number
+    array.flags.writeable = False
+    return array if IS_COMPILED else array.view(np.recarray)
+
+
+# --- threads
+
+_one_at_a_time = threading.Lock()
+_is_serial = False
+
+
+def launch(function: Callable[..., Any], size: int, *arguments: Any) -> None:
+    """Run a kernel: with threads if there are enough elements and threads are safe here.
+
+    Numba's ``workqueue`` layer aborts the process when two threads run kernels at the same time, so
+    there one kernel at a time has threads, from the main thread; all others run without.
+    """
+    if size < PARALLEL_FROM or _is_serial:
+        function(False, *arguments)  # noqa: FBT003 - the one argument all kernels share
+    elif _layer() != "workqueue":
+        function(True, *arguments)  # noqa: FBT003
+    elif threading.current_thread() is threading.main_thread() and _one_at_a_time.acquire(
+        blocking=False
+    ):
+        try:
+            function(True, *arguments)  # noqa: FBT003
+        finally:
+            _one_at_a_time.release()
+    else:
+        function(False, *arguments)  # noqa: FBT003
+
+
+def _layer() -> str:
+    """Return Numba's threading layer, started if it was not."""
+    try:
+        return numba.threading_layer()  # type: ignore[no-any-return]
+    except ValueError:  # no kernel has run yet; asking for the threads starts them
+        numba.get_num_threads()
+        return numba.threading_layer()  # type: ignore[no-any-return]
+
+
+def _after_fork() -> None:
+    """Do without threads in the child of a process that used OpenMP: they would end it."""
+    global _is_serial, _one_at_a_time  # noqa: PLW0603 - the state of this process
+    _one_at_a_time = threading.Lock()  # the parent may have held it
+    try:
+        _is_serial = _is_serial or numba.threading_layer() == "omp"
+    except ValueError:
+        return
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

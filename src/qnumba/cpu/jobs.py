@@ -1,0 +1,251 @@
+"""Jobs: what a kernel is to do, as one row of numbers made from a plan and its options.
+
+A job says where rows, blocks and bytes are, what the formats are, and which steps to take. The
+rows of a plan are made once, so that calling a kernel costs little more than running it.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from qnumba.cpu.jit import row
+from qnumba.cpu.runs import TABLE_LANES
+from qnumba.cpu.tiles import INTEGER, LOOKUP, MINIFLOAT, TILE
+from qnumba.formats import MAX_BLOCK_RANK, SCALES, thresholds
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from qnumba.layout import Plan
+    from qnumba.params import Options
+
+LARGE_BLOCK = 65536  # values of a block beyond which it is measured in chunks
+TASK = 65536  # values that a thread takes at a time
+BAND_TILE = 16384  # values of an item of several rows: 64 KiB of float32, for the second cache
+LONG_RUN = 256  # values from which the ragged end of a run no longer matters
+LANES = 16
+BYTE, HALF_SIGN, HALF_MANTISSA, HALF_TINY, DOUBLE_MANTISSA = 8, 15, 10, 2.0**-24, 52
+KEPT_NAN = {"E4M3": 0x7F, "E5M2": 0x7E}
+KEPT_INFINITY = {"E5M2": 0x7C}
+
+_WHOLE = (
+    *("axes", "rows", "cols", "block_cols", "blocks", "row_bytes", "code_bits"),
+    *("group_rows", "group_cols", "col_groups", "items", "per_chunk", "tile_rows", "ahead"),
+    *("chunks", "per_task"),
+    *("kind", "width", "lo", "hi", "mantissa", "emax", "mask", "number_sign", "half_shift"),
+    *("sign_bit", "nan_code", "nan_sign", "infinity_code"),
+    *("power_bias", "power_max", "scale_drop", "scale_bias"),
+)
+_REAL = (
+    *("half", "smallest", "top", "dead", "half_factor", "float32_max"),
+    *("scale_max", "scale_zero", "scale_tiny", "scale_per_tiny", "scale_smallest"),
+)
+_FLAGS = (
+    *("measures", "stores", "encodes"),
+    *("is_affine", "is_away", "is_brain", "is_mean", "is_power_rule", "is_direct", "has_runs"),
+    "scale_is_up",
+)
+JOB = np.dtype(
+    [(name, np.int64) for name in _WHOLE]
+    + [(name, np.float64) for name in _REAL]
+    + [(name, np.int64, (MAX_BLOCK_RANK,)) for name in ("extents", "steps")]
+    + [(name, np.bool_) for name in _FLAGS],
+    align=True,
+)
+
+
+class Jobs(NamedTuple):
+    """The jobs of a plan, and the arrays beside them.
+
+    Those from ``measure`` to ``measure_to_encode`` act on whole blocks, ``encode`` and ``decode``
+    on any rows, ``reduce`` and ``reduce_and_store`` on chunks of large blocks.
+    """
+
+    measure: Any
+    store: Any
+    measure_and_store: Any
+    store_and_encode: Any
+    measure_to_encode: Any
+    encode: Any
+    decode: Any
+    reduce: Any
+    reduce_and_store: Any
+    is_large: bool
+    blocks: int
+    chunks: int
+    edges: dict[str, NDArray[Any]]
+    table: NDArray[np.float32]
+
+
+@lru_cache(maxsize=4096)
+def jobs(plan: Plan, options: Options, is_brain: bool) -> Jobs:  # noqa: FBT001 - part of the key
+    """Return the jobs of a plan with its options, for bfloat16 (``is_brain``) or other floats."""
+    common = _places(plan) | _values(plan, options) | _scales(plan, options)
+    common |= {"is_brain": is_brain, "is_mean": options.method == "absmean"}
+    size = math.prod(step for _, step in plan.outer) * plan.block_cols
+    chunks = -(-size // LARGE_BLOCK)
+    whole, free = common | _whole_blocks(plan), common | _any_rows(plan)
+    reduced = common | {"chunks": chunks, "per_task": max(1, TASK // size), "group_rows": 1}
+    return Jobs(
+        measure=row(JOB, **whole, measures=True),
+        store=row(JOB, **whole, stores=True),
+        measure_and_store=row(JOB, **whole, measures=True, stores=True),
+        store_and_encode=row(JOB, **whole, stores=True, encodes=True),
+        measure_to_encode=row(JOB, **whole, measures=True, stores=True, encodes=True),
+        encode=row(JOB, **free, encodes=True),
+        decode=row(JOB, **free),
+        reduce=row(JOB, **reduced),
+        reduce_and_store=row(JOB, **reduced, stores=True),
+        is_large=common["is_mean"] or size > LARGE_BLOCK,
+        blocks=math.prod(plan.grid),
+        chunks=chunks,
+        edges={"f": _edges(plan, np.float32), "d": _edges(plan, np.float64)},
+        table=_table(plan),
+    )
+
+
+def _places(plan: Plan) -> dict[str, Any]:
+    """Where rows, blocks and bytes are. Codes packed along another axis are made as bytes first."""
+    extents, steps = np.ones((2, MAX_BLOCK_RANK), np.int64)
+    for axis, (extent, step) in enumerate(plan.outer):
+        extents[axis], steps[axis] = extent, step
+    across = plan.packed[2] > 1
+    code_bits = BYTE if across else plan.code_bits
+    row_bytes = plan.cols if across else plan.row_bytes
+    return {
+        "axes": len(plan.outer),
+        "extents": extents,
+        "steps": steps,
+        "rows": plan.rows,
+        "cols": plan.cols,
+        "block_cols": plan.block_cols,
+        "blocks": -(-plan.cols // plan.block_cols),
+        "code_bits": code_bits,
+        "row_bytes": row_bytes,
+        "is_direct": code_bits == BYTE and row_bytes == plan.cols,
+    }
+
+
+def _whole_blocks(plan: Plan) -> dict[str, Any]:
+    """Items of whole blocks: some bands of short rows, or one band by a group of columns.
+
+    A group of columns starts on a whole byte.
+    """
+    band_rows = math.prod(step for _, step in plan.outer)
+    unit = plan.block_cols * (BYTE // math.gcd(BYTE, plan.block_cols * plan.code_bits % BYTE))
+    wanted = (TILE if band_rows == 1 else BAND_TILE) // band_rows
+    cols = min(plan.cols, max(1, wanted // unit) * unit)
+    bands = 1
+    if len(plan.outer) <= 1 and cols == plan.cols:
+        bands = max(1, TILE // (band_rows * cols))
+    ahead = 3 * TILE // 2 if band_rows == 1 else cols
+    items = -(-plan.cols // cols) * _groups(plan, bands * band_rows)
+    return _items(plan, bands * band_rows, cols, items) | {"ahead": ahead}
+
+
+def _any_rows(plan: Plan) -> dict[str, Any]:
+    """Items of any rows, in tasks of about the same size."""
+    cols = min(plan.cols, TASK)
+    rows = max(1, TASK // cols)
+    items = -(-plan.cols // cols) * _groups(plan, rows)
+    return _items(plan, rows, cols, items) | {"ahead": 0}
+
+
+def _groups(plan: Plan, rows: int) -> int:
+    """Return how many groups of rows there are; of several axes, a group is one band."""
+    if len(plan.outer) <= 1:
+        return -(-plan.rows // rows)
+    return math.prod(-(-extent // step) for extent, step in plan.outer)
+
+
+def _items(plan: Plan, rows: int, cols: int, items: int) -> dict[str, Any]:
+    is_whole = len(plan.outer) <= 1 and cols == plan.cols
+    return {
+        "group_rows": rows,
+        "group_cols": cols,
+        "col_groups": -(-plan.cols // cols),
+        "items": items,
+        "per_chunk": max(1, TASK // (rows * cols)),
+        "tile_rows": max(1, TILE // cols) if is_whole else 1,
+        "has_runs": plan.scheme.mode != "lookup"
+        and (plan.block_cols % LANES == 0 or plan.block_cols >= LONG_RUN),
+    }
+
+
+def _values(plan: Plan, options: Options) -> dict[str, Any]:
+    """What the codes mean, and the codes of what is not finite."""
+    value, mode = plan.value, plan.scheme.mode
+    sign_bit = 1 << (value.bits - 1)
+    numbers = {
+        "kind": LOOKUP if mode == "lookup" else MINIFLOAT if value.kind == "float" else INTEGER,
+        "width": value.bits,
+        "lo": 0 if value.kind == "float" else value.lo,
+        "hi": 0 if value.kind == "float" else value.hi,
+        "half": value.half_range,
+        "mask": 2**value.bits - 1,
+        "number_sign": sign_bit if value.kind == "int" else 0,
+        "sign_bit": sign_bit,
+        "is_affine": mode == "affine",
+        "is_away": options.rounding == "away",
+        "dead": math.inf,  # any number over it is 0, with the number's sign
+    }
+    if mode == "lookup":
+        edges = _edges(plan, np.float64)
+        nearest_zero = int(np.searchsorted(edges, 0))
+        half = float(np.abs(plan.table).max())
+        return numbers | {"half": half, "dead": math.nan, "nan_code": nearest_zero}
+    if value.kind != "float":
+        return numbers
+    shift = HALF_MANTISSA - value.mantissa_bits
+    numbers |= {
+        "mantissa": value.mantissa_bits,
+        "smallest": value.tiny * 2**value.mantissa_bits,
+        "top": value.hi,
+        "emax": value.emax,
+        "half_shift": shift,
+        "half_factor": value.tiny / (HALF_TINY * 2**shift),
+    }
+    if options.nonfinite == "keep":
+        numbers |= {"nan_code": KEPT_NAN[value.name], "nan_sign": sign_bit}
+        numbers |= {"infinity_code": KEPT_INFINITY.get(value.name, 0)}
+    return numbers
+
+
+def _scales(plan: Plan, options: Options) -> dict[str, Any]:
+    """How scales are rounded: in float64, by what is added to the bits below the last one kept."""
+    scale, rule = plan.scale, options.scale_rounding
+    drop = DOUBLE_MANTISSA - scale.mantissa_bits
+    half_step = 1 << (DOUBLE_MANTISSA - 1 - plan.value.mantissa_bits)
+    return {
+        "float32_max": SCALES["F32"].max,
+        "is_power_rule": rule in {"floor", "even"},
+        "power_bias": half_step if rule == "even" else 0,
+        "power_max": math.frexp(SCALES["UE8M0"].max)[1] - 1,
+        "scale_is_up": rule == "up",
+        "scale_drop": drop,
+        "scale_bias": (1 << drop) - 1 if rule == "up" else (1 << (drop - 1)) - 1,
+        "scale_max": scale.max,
+        "scale_zero": scale.zero,
+        "scale_tiny": scale.tiny,
+        "scale_per_tiny": 1 / scale.tiny,
+        "scale_smallest": scale.tiny * 2**scale.mantissa_bits,
+    }
+
+
+def _edges(plan: Plan, dtype: type[np.floating[Any]]) -> NDArray[Any]:
+    """Return the thresholds of a lookup scheme, or none."""
+    table = plan.scheme.table
+    edges = np.empty(0, dtype) if table is None else thresholds(table, dtype)
+    edges.flags.writeable = False  # one type for all: Numba compiles for each that it meets
+    return edges
+
+
+def _table(plan: Plan) -> NDArray[np.float32]:
+    """Return the lookup table, small ones repeated until they fill the lanes of a vector."""
+    if plan.table is None:
+        return np.empty(0, np.float32)
+    return np.resize(plan.table, max(plan.table.size, TABLE_LANES))

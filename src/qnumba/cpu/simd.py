@@ -1,0 +1,166 @@
+"""The pieces that loops over one run of values are written with, in LLVM.
+
+Auto-vectorisation gives up on short inner loops, so these loops are written out: whole vectors
+first, then single values. ``simd_encode.py`` and ``simd_decode.py`` hold the loops and, with this
+file, all LLVM there is. ``runs.py`` states each loop in plain NumPy and binds it to its name.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from llvmlite import ir
+from numba.core import cgutils, types
+
+I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
+HALF, FLOAT, DOUBLE = ir.HalfType(), ir.FloatType(), ir.DoubleType()
+CACHE_LINE = 64
+
+
+class Real(NamedTuple):
+    """A compute type: its LLVM type, the integer of its size, its mantissa bits and its lanes."""
+
+    kind: ir.Type
+    bits: ir.IntType
+    mantissa: int
+    lanes: int
+
+    @property
+    def magnitude_mask(self) -> int:
+        """Every bit but the sign."""
+        return (1 << (self.bits.width - 1)) - 1
+
+    @property
+    def exponent_mask(self) -> int:
+        """The bits of the exponent."""
+        return self.magnitude_mask - ((1 << self.mantissa) - 1)
+
+    @property
+    def almost_half(self) -> float:
+        """The number before 0.5: added before truncation, it lets ties and what is above them up."""
+        return 0.5 - 0.5 ** (self.mantissa + 2)
+
+
+REALS = {types.float32: Real(FLOAT, I32, 23, 16), types.float64: Real(DOUBLE, I64, 52, 8)}
+
+
+class Lanes:
+    """A builder that writes the same arithmetic for one value or for a vector of them."""
+
+    def __init__(self, builder, width):
+        self.builder = builder
+        self.width = width
+
+    def of(self, kind):
+        """Return the type that holds ``kind`` in every lane."""
+        return kind if self.width == 1 else ir.VectorType(kind, self.width)
+
+    def fill(self, kind, number):
+        """Return a constant in every lane."""
+        return ir.Constant(self.of(kind), number if self.width == 1 else [number] * self.width)
+
+    def splat(self, value):
+        """Return a runtime value in every lane."""
+        if self.width == 1:
+            return value
+        empty = ir.Constant(self.of(value.type), ir.Undefined)
+        first = self.builder.insert_element(empty, value, ir.Constant(I32, 0))
+        return self.builder.shuffle_vector(first, empty, self.fill(I32, 0))
+
+    def load(self, pointer, index):
+        """Return the lanes at ``pointer[index]``."""
+        return self.builder.load(self._at(pointer, index), align=size_of(pointer.type.pointee))
+
+    def store(self, value, pointer, index):
+        """Write the lanes to ``pointer[index]``."""
+        place = self._at(pointer, index)
+        self.builder.store(value, place, align=size_of(pointer.type.pointee))
+
+    def _at(self, pointer, index):
+        place = self.builder.gep(pointer, [index])
+        kind = self.of(pointer.type.pointee)
+        return self.builder.bitcast(place, kind.as_pointer())
+
+    def call(self, name, *operands):
+        """Call an LLVM intrinsic that takes and returns lanes of one type."""
+        kind = operands[0].type
+        return call(self.builder, f"llvm.{name}.{suffix(kind)}", kind, *operands)
+
+    def clamp(self, value, low, high):
+        """Return the value within two ends. NaN stays NaN."""
+        builder = self.builder
+        value = builder.select(builder.fcmp_ordered("<", value, low), low, value)
+        return builder.select(builder.fcmp_ordered(">", value, high), high, value)
+
+
+def size_of(kind):
+    """Return the bytes of a scalar type."""
+    return {HALF: 2, FLOAT: 4, DOUBLE: 8}.get(kind) or kind.width // 8
+
+
+def suffix(kind):
+    """Return the letters LLVM adds to the name of an overloaded intrinsic."""
+    if isinstance(kind, ir.VectorType):
+        return f"v{kind.count}{suffix(kind.element)}"
+    return {HALF: "f16", FLOAT: "f32", DOUBLE: "f64"}.get(kind) or f"i{kind.width}"
+
+
+def call(builder, name, result, *operands):
+    """Call an external function by name."""
+    shape = ir.FunctionType(result, [operand.type for operand in operands])
+    function = cgutils.get_or_insert_function(builder.module, shape, name)
+    return builder.call(function, operands)
+
+
+def data(context, builder, signature, args, position, offset):
+    """Return the pointer to an array argument's element at an offset argument."""
+    array = context.make_array(signature.args[position])(context, builder, args[position])
+    return builder.gep(array.data, [args[offset]])
+
+
+def sweep(builder, count, widths, body):
+    """Call ``body(lanes, index)`` over 0..count, with the widest vectors as far as they reach."""
+    start = ir.Constant(count.type, 0)
+    for width in widths:
+        stop = builder.and_(count, ir.Constant(count.type, -width))
+        with cgutils.for_range_slice(builder, start, stop, ir.Constant(count.type, width)) as (
+            index,
+            _,
+        ):
+            body(Lanes(builder, width), index)
+        start = stop
+
+
+def sweep_beside(builder, count, widths, each, pointers, body):
+    """Call ``body(lanes, index, *beside)`` with what stands beside the values at ``pointers``.
+
+    Where ``each``, element i of a pointer stands beside value i; otherwise its first beside all.
+    """
+    with builder.if_else(each) as (own, shared):
+        with own:
+            sweep(
+                builder,
+                count,
+                widths,
+                lambda lanes, i: body(lanes, i, *[lanes.load(p, i) for p in pointers]),
+            )
+        with shared:
+            values = [builder.load(pointer) for pointer in pointers]
+            sweep(
+                builder,
+                count,
+                widths,
+                lambda lanes, i: body(lanes, i, *[lanes.splat(v) for v in values]),
+            )
+
+
+def as_real(builder, lanes, real, value):
+    """Return float32 lanes in a compute type."""
+    return value if real.kind == FLOAT else builder.fpext(value, lanes.of(real.kind))
+
+
+def bits_of(builder, real, number):
+    """Return the bits of a float64 argument in a compute type."""
+    if real.kind == FLOAT:
+        number = builder.fptrunc(number, FLOAT)
+    return builder.bitcast(number, real.bits)
