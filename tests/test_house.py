@@ -27,7 +27,7 @@ LAYERS = (
     ("fit_rules", "rules"),
     ("scheme",),
     ("blockwise", "layout", "params", "validate"),
-    ("cpu", "cuda", "reference"),
+    ("cpu", "gpu", "reference"),
     ("inputs",),
     ("calibrate", "serialize"),
     ("moves",),
