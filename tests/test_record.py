@@ -14,9 +14,7 @@ from qnumba.layout import plan
 from qnumba.params import Params
 from qnumba.scheme import PRESETS, Scheme
 from qnumba.serialize import decode_scales, encode_scales, from_record, record_size, to_record
-from support import assert_same_bits, code_dtype, f32, golden, golden_scheme, pack_on, unpack_on
-
-ROWS = golden("quantized_bytes")
+from support import assert_same_bits, pack_on
 
 # Scales
 
@@ -118,54 +116,6 @@ def test_zero_points_of_signed_codes_are_signed_bytes():
     record = to_record(layout, np.array([5], np.int8), params)
     assert record.hex(" ") == "05 80 00 00 80 3f"
     assert from_record(record, layout)[1].zero_points == -128
-
-
-@pytest.mark.parametrize("row", [row for row in ROWS if row["kind"] == "new"])
-def test_record_is_that_of_burn(row):
-    """The bytes burn writes, except three of its habits.
-
-    burn rounds scales while writing (here they were stored before); it does not pad the last word
-    of 8-bit codes; it writes E2M1 and sub-byte codes of any store a byte each, E2M1 as numbers.
-    """
-    scheme, shape = golden_scheme(row["scheme"]), tuple(row["shape"])
-    layout = plan(scheme, shape)
-    scales = f32(row["decoded_scales"]).reshape(layout.grid)
-    global_scale = None if row["global"] is None else f32([row["global"]])[0]
-    codes = np.array(row["values"], np.int8).reshape(shape).astype(code_dtype(scheme))
-    if scheme.value == "E2M1":
-        codes &= 0x0F
-    record = to_record(
-        layout, pack_on(reference, codes, scheme, shape), Params(scales, global_scale)
-    )
-    expected = bytes.fromhex(row["bytes"])
-    if scheme.value == "E2M1":
-        expected = bytes(b & 0x0F for b in expected[: codes.size]) + expected[codes.size :]
-    if scheme.store == "packed_u32":
-        padding = bytes(-codes.size % 4)
-        expected = expected[: codes.size] + padding + expected[codes.size :]
-    assert record == expected
-    assert len(record) == row["quantized_data_len"]
-
-
-def test_burn_reads_packed_words_flat_and_here_each_line_is_padded():
-    """What burn decodes is decoded alike where its flat stream and our lines agree: no padding."""
-    compared = padded = 0
-    for row in ROWS:
-        if row["kind"] != "decode_packed":
-            continue
-        scheme, shape = golden_scheme(row["scheme"]), tuple(row["shape"])
-        data, layout = bytes.fromhex(row["bytes"]), plan(scheme, shape)
-        if shape[-1] * layout.value.bits % 32:
-            padded += 1  # the vectors fill the padding with random bits: damaged, or another length
-            with pytest.raises(DecodeError):
-                from_record(data, layout)
-            continue
-        words, params = from_record(data, layout)
-        codes = unpack_on(reference, words, scheme, shape)
-        assert codes.ravel().tolist() == row["decoded_values"]
-        assert_same_bits(params.scales.ravel(), f32(row["decoded_scales"]))
-        compared += 1
-    assert (compared, padded) == (8, 12)
 
 
 PADDED = [

@@ -19,7 +19,7 @@ from bytes_support import PAIRS, SHAPES, assert_same_parts, container, random_pa
 from qnumba import reference
 from qnumba.errors import QuantizedTypeError
 from qnumba.layout import plan
-from qnumba.params import Params
+from qnumba.params import Options, Params
 from qnumba.scheme import PRESETS
 from qnumba.serialize import (
     container_parts,
@@ -182,10 +182,10 @@ def test_the_dump_of_the_page_is_the_container_it_says():
     data = b"".join(rows.get(at, bytes(16)) for at in range(0, end, 16))[:end]
     page = re.search(r"np.array\((\[\[.*?\]\]), np.float32\)", PAGE.read_text("utf-8"))[1]
     x = np.array(ast.literal_eval(page), np.float32)
-    made = quantize_on(reference, x, PRESETS["int8"])
-    assert data == to_bytes(
-        plan(PRESETS["int8"], x.shape), made.words, made.params, "float32", library="qnumba 0.1.0"
-    )
+    layout, made = plan(PRESETS["int8"], x.shape), quantize_on(reference, x, PRESETS["int8"])
+    options = " ".join(f"{name}={choice}" for name, choice in Options()._asdict().items())
+    said = {"dtype": "float32", "options": options, "library": "qnumba 0.1.0"}
+    assert data == to_bytes(layout, made.words, made.params, **said)
     for row in dump.splitlines():
         shown = "".join(chr(b) if 32 <= b < 127 else "." for b in rows[int(row[:8], 16)])
         assert row[59:] == shown
