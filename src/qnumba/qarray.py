@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from qnumba import serialize
+from qnumba import moves, serialize
 from qnumba.errors import QuantizedTypeError, SchemeError
 from qnumba.inputs import backend, float_dtype
 from qnumba.layout import Plan, plan
+from qnumba.order import Order
 from qnumba.params import Params, QParams, public_params, read_only
 from qnumba.validate import as_scheme, as_shape, require
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from qnumba.scheme import Scheme
 
 
-class QArray(NDArrayOperatorsMixin):
+class QArray(Order, NDArrayOperatorsMixin):
     """A quantized array. Made by ``quantize``, ``QArray.from_bytes`` and ``QArray.from_record``.
 
     Attributes
@@ -180,6 +181,12 @@ class QArray(NDArrayOperatorsMixin):
         """Refuse arithmetic: it would hide the cost of decoding."""
         message = f"Should be float, got quantized: {ufunc.__name__} needs q.dequantize() first"
         raise QuantizedTypeError(message)
+
+    def __array_function__(
+        self, function: Any, _types: Any, arguments: tuple[Any, ...], options: dict[str, Any]
+    ) -> Any:
+        """Do what NumPy's functions that move or compare do, and refuse all others."""
+        return moves.call(function, arguments, options)
 
     # --- bytes
 

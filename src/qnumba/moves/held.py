@@ -1,0 +1,93 @@
+"""What a move needs of a quantized array: its parts, and how to make another like it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from qnumba.layout import Plan, plan
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from qnumba.params import Params
+    from qnumba.scheme import Scheme
+
+Q = TypeVar("Q", bound="Held")
+
+
+class Parts(NamedTuple):
+    """The words and parameters of an array, and the plan that says what they are."""
+
+    plan: Plan
+    words: NDArray[Any]
+    params: Params
+
+    @property
+    def scheme(self) -> Scheme:
+        """How numbers became codes."""
+        return self.plan.scheme
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the array."""
+        return self.plan.shape
+
+
+class Held:
+    """The face of a QArray that its moves and comparisons use."""
+
+    scheme: Scheme
+    shape: tuple[int, ...]
+    source_dtype: str
+    options: str
+    _plan: Plan
+    _words: NDArray[Any]
+
+    def __init__(
+        self,
+        layout: Plan,
+        words: NDArray[Any],
+        params: Params | None,
+        *,
+        source_dtype: str,
+        options: str = "",
+    ) -> None:
+        raise NotImplementedError
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        raise NotImplementedError
+
+    def codes(self) -> NDArray[Any]:
+        """Return one integer per element."""
+        raise NotImplementedError
+
+    def dequantize(self, dtype: Any = ..., out: NDArray[Any] | None = None) -> NDArray[Any]:
+        """Return the numbers the codes stand for."""
+        raise NotImplementedError
+
+    def _filled(self) -> Params:
+        """Return the parameters, if the array's quantization finished."""
+        raise NotImplementedError
+
+
+def parts_of(q: Held) -> Parts:
+    """Return the parts of an array."""
+    return Parts(q._plan, q._words, q._filled())  # noqa: SLF001 - the one door to them
+
+
+def rebuilt(scheme: Scheme, shape: tuple[int, ...], words: NDArray[Any], params: Params) -> Parts:
+    """Return parts, the words in the form and order that their plan asks for."""
+    layout = plan(scheme, shape)
+    return Parts(layout, np.asarray(words.reshape(layout.words_shape), order="C"), params)
+
+
+def like(q: Q, parts: Parts) -> Q:
+    """Return an array of other parts that was made as ``q`` was, and shares no writable memory."""
+    words, own = parts.words, parts_of(q).words
+    if own.flags.writeable and np.may_share_memory(words, own):
+        words = words.copy()  # else quantize(out=q) would change both
+    return type(q)(parts.plan, words, parts.params, source_dtype=q.source_dtype, options=q.options)
