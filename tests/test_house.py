@@ -31,6 +31,7 @@ LAYERS = (
     ("inputs",),
     ("calibrate", "serialize"),
     ("moves",),
+    ("order",),
     ("qarray",),
     ("quantize",),
     ("accuracy", "io", "observers", "plots", "report", "tree"),
@@ -171,11 +172,17 @@ def public_callables():
         thing = getattr(qnumba, name)
         if callable(thing):
             yield name, thing
-        if inspect.isclass(thing):
-            for member, value in vars(thing).items():
-                plain = getattr(value, "__func__", value)
-                if not member.startswith("_") and inspect.isfunction(plain):
-                    yield f"{name}.{member}", plain
+        for member, value in own_members(thing):
+            plain = getattr(value, "__func__", value)
+            if not member.startswith("_") and inspect.isfunction(plain):
+                yield f"{name}.{member}", plain
+
+
+def own_members(thing):
+    """Return the names and values that a class has from this package, its own ones last."""
+    classes = reversed(thing.__mro__) if inspect.isclass(thing) else ()
+    ours = [vars(kind) for kind in classes if kind.__module__.startswith("qnumba")]
+    return {name: value for members in ours for name, value in members.items()}.items()
 
 
 DOCUMENTED = dict(public_callables())
