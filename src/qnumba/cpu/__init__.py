@@ -93,12 +93,12 @@ def dequantize(words: NDArray[Any], plan: Plan, params: Params, out: NDArray[Any
     launch(
         kernels.dequantize,
         out.size,
-        _bytes(words),
+        _as_input(_bytes(words)),
         work.decode,
         1.0 if params.global_scale is None else float(params.global_scale),
         work.table,
-        params.scales.reshape(-1),
-        _NO_POINTS if points is None else points.reshape(-1),
+        _as_input(params.scales.reshape(-1)),
+        _as_input(_NO_POINTS if points is None else points.reshape(-1)),
         _flat(out),
     )
 
@@ -114,7 +114,7 @@ def pack(codes: NDArray[Any], plan: Plan, words: NDArray[Any]) -> None:
         launch(
             packing.pack_across,
             codes.size,
-            codes.view(np.uint8).reshape(before, length, after),
+            _as_input(codes.view(np.uint8).reshape(before, length, after)),
             plan.code_bits,
             words.reshape(before, -1, after),
         )
@@ -122,7 +122,7 @@ def pack(codes: NDArray[Any], plan: Plan, words: NDArray[Any]) -> None:
         launch(
             packing.pack_lines,
             codes.size,
-            _bytes(codes),
+            _as_input(_bytes(codes)),
             plan.rows,
             plan.cols,
             plan.row_bytes,
@@ -144,7 +144,7 @@ def unpack(words: NDArray[Any], plan: Plan, codes: NDArray[Any]) -> None:
         launch(
             packing.unpack_lines,
             codes.size,
-            _bytes(words),
+            _as_input(_bytes(words)),
             plan.rows,
             plan.cols,
             plan.row_bytes,
@@ -159,7 +159,7 @@ def _unpack_across(words: NDArray[Any], plan: Plan, codes: NDArray[Any], sign: i
     launch(
         packing.unpack_across,
         codes.size,
-        words.reshape(before, -1, after),
+        _as_input(words.reshape(before, -1, after)),
         plan.code_bits,
         sign,
         codes.view(np.uint8).reshape(before, length, after),
@@ -187,12 +187,12 @@ def _arrays(
     params: Params | None = None,
 ) -> _Arrays:
     """Return the arrays of a call. Ranges start at 0; symmetric float32 ranges become the scales in place."""
-    x = _flat(x)
+    x = _as_input(_flat(x))
     compute = "d" if x.dtype.char == "d" else "f"
     low = high = _NO_RANGE[compute]
     if params is not None:
-        scales = params.scales.reshape(-1)
-        points = _NO_POINTS if params.zero_points is None else params.zero_points.reshape(-1)
+        scales = _as_output(params.scales)
+        points = _NO_POINTS if params.zero_points is None else _as_output(params.zero_points)
     else:
         scales, points = np.zeros(work.blocks, np.float32), _NO_POINTS
         high = scales if compute == "f" else np.zeros(work.blocks)
@@ -274,3 +274,15 @@ def _flat(array: NDArray[Any]) -> NDArray[Any]:
 def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
     """Return the bytes of a contiguous array."""
     return array.reshape(-1).view(np.uint8)
+
+
+def _as_input(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a view that cannot be written: Numba compiles anew for each kind, so there is one."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _as_output(array: NDArray[Any]) -> NDArray[Any]:
+    """Return an array in one axis that could be written, as the kernel that measures writes it."""
+    return np.require(array, requirements=["C", "W"]).reshape(-1)

@@ -28,10 +28,10 @@ def measure(threads, x, jobs, partial, low, high, scales, points, flags):
     """
     chunks, per_task = partial.shape[0], jobs[0].per_task
     if not threads:
-        measure_chunks(0, chunks, x, jobs, partial, flags)
+        measure_chunks(np.int64(0), chunks, x, jobs, partial, flags)
     else:
         for task in prange((chunks + per_task - 1) // per_task):
-            first = task * per_task
+            first = np.int64(task) * per_task
             measure_chunks(first, min(chunks, first + per_task), x, jobs, partial, flags)
     fold_chunks(jobs[0], partial, low, high)
     if jobs[0].stores:

@@ -41,11 +41,23 @@ def quantize(threads, looks, x, jobs, global_scale, edges, low, high, scales, po
     items, per_chunk = jobs[0].items, jobs[0].per_chunk
     if not threads:
         quantize_items(
-            0, items, looks, x, jobs, global_scale, edges, low, high, scales, points, words, flags
+            np.int64(0),
+            items,
+            looks,
+            x,
+            jobs,
+            global_scale,
+            edges,
+            low,
+            high,
+            scales,
+            points,
+            words,
+            flags,
         )
         return
     for chunk in prange((items + per_chunk - 1) // per_chunk):
-        first = chunk * per_chunk
+        first = np.int64(chunk) * per_chunk  # one type in both branches: compiled once
         quantize_items(
             first,
             min(items, first + per_chunk),
@@ -143,10 +155,10 @@ def dequantize(threads, words, jobs, global_scale, table, scales, points, out):
     """Decode every item."""
     items, per_chunk = jobs[0].items, jobs[0].per_chunk
     if not threads:
-        dequantize_items(0, items, words, jobs, global_scale, table, scales, points, out)
+        dequantize_items(np.int64(0), items, words, jobs, global_scale, table, scales, points, out)
         return
     for chunk in prange((items + per_chunk - 1) // per_chunk):
-        first = chunk * per_chunk
+        first = np.int64(chunk) * per_chunk  # one type in both branches: compiled once
         stop = min(items, first + per_chunk)
         dequantize_items(first, stop, words, jobs, global_scale, table, scales, points, out)
 
