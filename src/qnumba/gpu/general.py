@@ -10,7 +10,7 @@ import numpy as np
 from numba import cuda, float32, float64, int32, int64, uint32
 from numba.extending import register_jitable
 
-from qnumba.gpu.ptx import lane_value64, multiply, number_at, put_product, swap_lanes64
+from qnumba.gpu.ptx import float_of, lane_value64, multiply, number_at, put_product, swap_lanes64
 from qnumba.gpu.scalar import (
     LOOKUP,
     MINIFLOAT,
@@ -72,7 +72,7 @@ def corner_of(block, geometry):
 
 @register_jitable
 def along(block, extent, step):
-    """Return the start and reach of a block on one axis, and the block's number on the axes above."""
+    """Return the start and reach of a block on one axis, and the block above."""
     blocks = (extent + step - 1) // step
     above = block // blocks
     start = (block - above * blocks) * step
@@ -94,9 +94,11 @@ def element_of(place, starts, reach, geometry):
     return flat
 
 
-def clear(flag):
-    """Set the flag that says a number is not finite to 0."""
-    flag[0] = 0
+def clear(numbers, count):
+    """Set int32 numbers to 0."""
+    place = thread_index()
+    if place < count:
+        numbers[place] = 0
 
 
 def statistics(x, geometry, tasks, chunks, method, first, second, flag):
@@ -130,7 +132,7 @@ def statistics(x, geometry, tasks, chunks, method, first, second, flag):
 
 @register_jitable
 def range_of(x, begin, end, lane, starts, reach, geometry):
-    """Return the ends of the range of a chunk with 0, and whether this lane saw what is not finite."""
+    """Return the ends of the range of a chunk with 0, and whether this lane saw another."""
     lo, hi, seen = 0.0, 0.0, False
     for place in range(begin + lane, end, 32):
         number = float64(number_at(x, element_of(place, starts, reach, geometry)))
@@ -149,7 +151,7 @@ def range_of(x, begin, end, lane, starts, reach, geometry):
 
 @register_jitable
 def mean_of(x, begin, end, lane, starts, reach, geometry):
-    """Return the sum of a chunk in the order the contract gives: 256 lanes, then halving; and the count.
+    """Return the sum of a chunk in the order of the contract: 256 lanes, halved; and the count.
 
     A thread holds the lanes ``lane + 32 * k``, so that lane j meets lane j + 128, 64, 32 in the
     same thread, and lane j + 16 and so on in another.
@@ -212,6 +214,21 @@ def fold(first, second, to_first, to_second, groups, length, total, method):
         group += stride
 
 
+@register_jitable
+def global_of(peak, row, top, global_row, rule, wide):
+    """Return the global scale of two levels, from the largest magnitude of the array."""
+    raw = min(ratio_in_type(peak, top, wide), _LARGEST)
+    share = ratio_in_type(raw, row[2], wide)
+    stored = float64(store_scale(share, (23.0, -149.0, _LARGEST, 0.0), rule))
+    return min(max(stored, global_row[0]), global_row[1])
+
+
+def finish_global(peak, global_scale, row, top, global_row, rule):
+    """Turn the largest magnitude of a float32 array into its global scale."""
+    over = global_of(float64(float_of(peak[0])), row, top, global_row, rule, 0)
+    global_scale[0] = float32(over)
+
+
 def finish_symmetric(
     first,
     second,
@@ -239,12 +256,10 @@ def finish_symmetric(
         return
     raw = ratio_in_type(statistic, top, wide)
     if global_row[0] != 0.0:
-        share = ratio_in_type(min(ratio_in_type(peak[0], top, wide), _LARGEST), row[2], wide)
-        stored = float64(store_scale(share, (23.0, -149.0, _LARGEST, 0.0), rule))
-        stored = min(max(stored, global_row[0]), global_row[1])
+        over = global_of(peak[0], row, top, global_row, rule, wide)
         if block == 0:
-            global_scale[0] = float32(stored)
-        raw = ratio_in_type(min(raw, _LARGEST), stored, wide)
+            global_scale[0] = float32(over)
+        raw = ratio_in_type(min(raw, _LARGEST), over, wide)
     scales[block] = store_scale(raw, row, rule)
 
 
@@ -286,16 +301,14 @@ def effective_scale(scales, global_scale, two_level, index):
 
 
 @register_jitable
-def code_of(x, index, scales, global_scale, points, edges, form, row):
-    """Return the code of one number; ``form`` is (kind, two levels, affine, lo, hi, away, entries)."""
-    kind, two_level, affine, lo, hi, away, entries = form
-    scale = effective_scale(scales, global_scale, two_level, index)
+def code_of(x, scale, point, edges, form, row):
+    """Return the code of one number; ``form`` is (kind, levels, affine, lo, hi, away, edges)."""
+    kind, _, _, lo, hi, away, entries = form
     ratio = float64(x / scale) if scale != 0 else 0.0  # the division is in the compute type
     if kind == MINIFLOAT:
         return int32(minifloat_code(x, ratio, row))
     if kind == LOOKUP:
         return lookup_code(ratio, edges, entries) if scale != 0 else int32(0)
-    point = int64(points[index]) if affine else int64(0)
     return int_code(ratio, point, lo, hi, away)
 
 
@@ -353,7 +366,9 @@ def encode(
         number = number_at(x, flat)
         seen = seen or not is_finite(number)
         index = scale_index(flat, geometry)
-        code = code_of(number, index, scales, global_scale, points, edges, form, row)
+        scale = effective_scale(scales, global_scale, form[1], index)
+        point = int64(points[index]) if form[2] else int64(0)
+        code = code_of(number, scale, point, edges, form, row)
         bits |= (int64(code) & mask) << (k * code_bits)
         flat += after
     if seen:

@@ -12,6 +12,8 @@ from numba import types
 from qnumba.formats import GLOBAL_TINY, global_max
 from qnumba.gpu import driver
 from qnumba.gpu.scalar import EVEN, FLOOR, INT, LOOKUP, MINIFLOAT, NEAREST, UP
+from qnumba.layout import plan as make_plan
+from qnumba.scheme import Scheme
 
 if TYPE_CHECKING:
     from qnumba.layout import Plan
@@ -71,6 +73,22 @@ def packing(plan: Plan) -> tuple[int, ...]:
     """Return (before, length, after, codes per word, bytes per word, bits per code)."""
     word_bytes = plan.words_dtype.itemsize
     return (*plan.packed, word_bytes * 8 // plan.code_bits, word_bytes, plan.code_bits)
+
+
+def tail_geometry(size: int) -> Geometry:
+    """Return the geometry of one row with one scale."""
+    return Geometry((1,) * _OUTER, (1,) * _OUTER, size, size)
+
+
+def tail_packing(plan: Plan, size: int) -> tuple[int, ...]:
+    """Return the packing of the last ``size`` elements of a per-tensor plan."""
+    return (1, size, 1, *packing(plan)[3:])
+
+
+@lru_cache(maxsize=4096)
+def one_scale(plan: Plan) -> Plan:
+    """Return a plan over the same elements with one scale for all."""
+    return make_plan(Scheme("Q8S"), (plan.size,))
 
 
 def kind(plan: Plan) -> int:

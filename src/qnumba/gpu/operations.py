@@ -14,7 +14,7 @@ from numba import types
 
 from qnumba.errors import SchemeError
 from qnumba.formats import thresholds
-from qnumba.gpu import driver, general
+from qnumba.gpu import driver, general, routes
 from qnumba.gpu.arrays import View, empty, view
 from qnumba.gpu.launch import (
     BYTES,
@@ -32,10 +32,13 @@ from qnumba.gpu.launch import (
     geometry,
     global_row,
     ints,
+    one_scale,
     packing,
     run,
     run_warps,
     scale_row,
+    tail_geometry,
+    tail_packing,
     top,
 )
 from qnumba.params import Options, Params
@@ -68,6 +71,9 @@ def quantize(
             return params or _params_of_nothing(source, plan), False
         after(source.stream, target)
         flag = Flag(source, options)
+        fused = params is None and routes.is_fused(plan, options)
+        if fused and routes.is_aligned(plan, source, target):
+            return _quantize_blocks(source, plan, options, target, flag), flag.seen()
         if params is None:
             params = _calibrate(source, plan, options, flag)
         _encode(source, plan, options, params, target, flag)
@@ -83,13 +89,21 @@ def dequantize(words: Any, plan: Plan, params: Params, out: Any) -> None:
         return
     with driver.entered(source.device):
         after(source.stream, target, numbers.scales)
-        form, row = decode_form(plan)
         table = _table(plan, "table", source)
-        arguments = (POINTERS[target.dtype], INTS, F32, F32, I32, F32, GEOMETRY, PACKING, FORM, ROW)
-        signature = types.void(BYTES, *arguments)
-        places = (geometry(plan), packing(plan), form, row)
-        pointers = (source.pointer, target.pointer, plan.size, *numbers.pointers(), table)
-        run(general.decode, signature, plan.size, source.stream, *pointers, *places)
+        pointers = numbers.pointers()
+        runs = routes.runs_of(plan)
+        known = routes.number_name(plan) is not None
+        if not (runs and known and routes.is_aligned(plan, target, source)):
+            places = (geometry(plan), packing(plan))
+            _decode_any(source, target, plan, pointers, table, places, plan.size)
+            return
+        routes.decode(source, plan, target, pointers, table)
+        if runs.tail:
+            begin = plan.size - runs.tail
+            rest = source._replace(pointer=source.pointer + begin * plan.code_bits // 8)
+            to = target._replace(pointer=target.pointer + begin * target.itemsize)
+            places = (tail_geometry(runs.tail), tail_packing(plan, runs.tail))
+            _decode_any(rest, to, plan, pointers, table, places, runs.tail)
 
 
 def pack(codes: Any, plan: Plan, words: Any) -> None:
@@ -123,21 +137,28 @@ def unpack(words: Any, plan: Plan, codes: Any) -> None:
 
 
 class Flag:
-    """A number on the device that a kernel sets where a value is not finite."""
+    """Four numbers on the device: one is set where a value is not finite, two are keys of a range.
+
+    The keys are at ``keys``; both they and the flag start at 0.
+    """
 
     def __init__(self, source: View, options: Options) -> None:
-        self._view = view(empty((1,), "int32", source))
+        self._view = view(empty((4,), "int32", source))
         self._raises = options.nonfinite == "raise"
         self._stream = source.stream
-        self.pointer = self._view.pointer
-        if self._raises:
-            run(general.clear, types.void(I32), 1, source.stream, self.pointer)
+        self.pointer, self.keys = self._view.pointer, self._view.pointer + 8
+        clear(self.pointer, 4, source.stream)
 
     def seen(self) -> bool:
         """Return whether one was set; waits for the device only where that decides something."""
         if not self._raises:
             return False
         return bool(driver.read(self.pointer, (1,), np.int32, self._stream)[0])
+
+
+def clear(pointer: int, count: int, stream: int) -> None:
+    """Set int32 numbers to 0."""
+    run(general.clear, types.void(I32, INTS), count, stream, pointer, count)
 
 
 class Numbers(NamedTuple):
@@ -225,18 +246,67 @@ def _calibrate(source: View, plan: Plan, options: Options, flag: Flag) -> Params
     affine = plan.scheme.mode == "affine"
     mean = options.method == "absmean"
     method = general.MEAN if mean else general.MINMAX if affine else general.AMAX
+    runs = routes.runs_of(plan)
+    if runs and not mean and routes.is_aligned(plan, source, None):
+        pair = _fast_range(source, plan, method, flag)
+    else:
+        pair = _range(source, plan, method, flag)
+    finish = _finish_affine if affine else _finish_symmetric
+    return finish(source, plan, options, pair, blocks)
+
+
+def _range(source: View, plan: Plan, method: int, flag: Flag) -> Pair:
+    """Queue the general kernels that reduce every block."""
+    blocks = math.prod(plan.grid)
     chunks = -(-math.prod(plan.block) // general.CHUNK)
     tasks = blocks * chunks
     pair = Pair.new(tasks, source)
     signature = types.void(POINTERS[source.dtype], GEOMETRY, INTS, INTS, INTS, F64, F64, I32)
     arguments = (source.pointer, geometry(plan), tasks, chunks, method, *pair.pointers())
     run_warps(general.statistics, signature, tasks, source.stream, *arguments, flag.pointer)
-    if chunks > 1 and blocks == 1 and not mean:
-        pair = _fold_all(pair, chunks, method, source)
-    elif chunks > 1:
-        pair = _fold(pair, blocks, chunks, tasks, method, source)
-    finish = _finish_affine if affine else _finish_symmetric
-    return finish(source, plan, options, pair, blocks)
+    if chunks > 1 and blocks == 1 and method != general.MEAN:
+        return _fold_all(pair, chunks, method, source)
+    return _fold(pair, blocks, chunks, tasks, method, source) if chunks > 1 else pair
+
+
+def _fast_range(source: View, plan: Plan, method: int, flag: Flag) -> Pair:
+    """Queue the fast kernels that reduce every block; what a tensor leaves over, the general."""
+    affine, stream = int(method == general.MINMAX), source.stream
+    blocks, tail = math.prod(plan.grid), routes.runs_of(plan).tail
+    pair = Pair.new(blocks + bool(tail), source)
+    keys = flag.keys
+    held = None
+    if plan.grid:
+        held = empty((2 * blocks,), "int32", source)
+        keys = view(held).pointer
+        clear(keys, 2 * blocks, stream)
+    routes.find_range(source, plan, affine, keys, flag.pointer)
+    routes.settle(keys, pair.pointers(), blocks, affine, stream)
+    if not tail:
+        return pair
+    rest = source.pointer + (plan.size - tail) * source.itemsize
+    signature = types.void(POINTERS[source.dtype], GEOMETRY, INTS, INTS, INTS, F64, F64, I32)
+    last = (pointer + 8 for pointer in pair.pointers())
+    arguments = (rest, tail_geometry(tail), 1, 1, method, *last, flag.pointer)
+    run_warps(general.statistics, signature, 1, stream, *arguments)
+    return _fold_all(pair, 2, method, source)
+
+
+def _quantize_blocks(
+    source: View, plan: Plan, options: Options, target: View, flag: Flag
+) -> Params:
+    """Queue the kernels that calibrate and encode in one pass, after one for a global scale."""
+    scales = empty(plan.grid, "float32", source)
+    over, pointer = None, 0
+    if plan.scheme.two_level:
+        over = empty((), "float32", source)
+        pointer = view(over).pointer
+        whole = one_scale(plan)
+        routes.find_range(source, whole, 0, flag.keys, flag.pointer)
+        routes.find_global(source, plan, options, flag.keys, pointer)
+    numbers = (view(scales).pointer, pointer, flag.pointer)
+    routes.quantize_blocks(source, plan, options, target, *numbers)
+    return Params(scales, over)
 
 
 class Pair(NamedTuple):
@@ -326,17 +396,54 @@ def _encode(
     numbers = Numbers.of(params, source)
     same_device(x=source, scales=numbers.scales)
     after(source.stream, numbers.scales)
+    pointers = numbers.pointers()
+    runs = routes.runs_of(plan)
+    known = routes.code_name(plan, driver.capability()) is not None
+    if not (runs and known and routes.is_aligned(plan, source, target)):
+        places = (geometry(plan), packing(plan))
+        _encode_any(source, target, plan, options, pointers, flag, places, target.size)
+        return
+    routes.encode(source, plan, options, target, pointers, flag.pointer)
+    if runs.tail:
+        begin = plan.size - runs.tail
+        rest = source._replace(pointer=source.pointer + begin * source.itemsize)
+        to = target._replace(pointer=target.pointer + begin * plan.code_bits // 8)
+        places = (tail_geometry(runs.tail), tail_packing(plan, runs.tail))
+        count = -(-runs.tail // packing(plan)[3])
+        _encode_any(rest, to, plan, options, pointers, flag, places, count)
+
+
+def _encode_any(
+    source: View,
+    target: View,
+    plan: Plan,
+    options: Options,
+    numbers: tuple[int, ...],
+    flag: Flag,
+    places: tuple[Any, ...],
+    count: int,
+) -> None:
+    """Queue the general kernel that writes ``count`` words."""
     form, row = encode_form(plan, options)
     edges = _table(plan, "float64", source)
     arguments = (INTS, F32, F32, I32, F64, I32, GEOMETRY, PACKING, FORM, ROW)
     signature = types.void(POINTERS[source.dtype], BYTES, *arguments)
-    pointers = (*numbers.pointers(), edges, flag.pointer)
-    places = (geometry(plan), packing(plan), form, row)
-    count = target.size
-    run(
-        general.encode,
-        signature,
-        count,
-        source.stream,
-        *(source.pointer, target.pointer, count, *pointers, *places),
-    )
+    pointers = (source.pointer, target.pointer, count, *numbers, edges, flag.pointer)
+    run(general.encode, signature, count, source.stream, *pointers, *places, form, row)
+
+
+def _decode_any(
+    source: View,
+    target: View,
+    plan: Plan,
+    numbers: tuple[int, ...],
+    table: int,
+    places: tuple[Any, ...],
+    count: int,
+) -> None:
+    """Queue the general kernel that decodes ``count`` codes."""
+    form, row = decode_form(plan)
+    arguments = (POINTERS[target.dtype], INTS, F32, F32, I32, F32, GEOMETRY, PACKING, FORM, ROW)
+    signature = types.void(BYTES, *arguments)
+    pointers = (source.pointer, target.pointer, count, *numbers, table)
+    run(general.decode, signature, count, source.stream, *pointers, *places, form, row)

@@ -113,8 +113,6 @@ largest = _binary(
     types.float32,
     types.float32,
 )
-# The same for two 16-bit numbers at once. bfloat16 and float16 have the bits of their magnitude in
-# the order of unsigned numbers, NaN on top.
 least = _binary("min.f32 $0, $1, $2;", types.float32, types.float32, types.float32)
 greatest = _binary("max.f32 $0, $1, $2;", types.float32, types.float32, types.float32)
 
@@ -162,6 +160,11 @@ _TO_BFLOAT = (  # nearest even; a NaN keeps its upper bits and gets the quiet on
 float_to_bfloat = _unary(_TO_BFLOAT, types.uint16, types.float32)
 
 
+# Two float32 to two numbers of 16 bits in a word, the first in the low half; sm_80 and newer.
+half_pair = _binary("cvt.rn.f16x2.f32 $0, $2, $1;", types.uint32, types.float32, types.float32)
+bfloat_pair = _binary("cvt.rn.bf16x2.f32 $0, $2, $1;", types.uint32, types.float32, types.float32)
+
+
 def _element(context, builder, pointer, index, kind):
     """Return the address of an element of a raw pointer."""
     return builder.gep(pointer, [context.cast(builder, index, kind, types.int64)])
@@ -187,8 +190,8 @@ def number_at(_context, x, i):
 
 
 @intrinsic
-def put_product(_context, x, i, number, scale):
-    """Set x[i] = number * scale, in float64 where x holds that, else in float32 and rounded once."""
+def put_product(_context, x, i, number, scale):  # noqa: ARG001 - cast as they are emitted
+    """Set x[i] = number * scale, computed in float64 for a float64 pointer, else in float32."""
     held = x.dtype
 
     def emit(context, builder, signature, arguments):
@@ -253,6 +256,21 @@ def _wide_store(count):
 
 load4, load2 = _wide_load(4), _wide_load(2)
 store4, store2 = _wide_store(4), _wide_store(2)
+
+
+@intrinsic
+def raise_to(_context, x, i, number):
+    """Set x[i] = max(x[i], number), of uint32, atomically."""
+
+    def emit(context, builder, signature, arguments):
+        place = _element(context, builder, *arguments[:2], signature.args[1])
+        value = context.cast(builder, arguments[2], signature.args[2], types.uint32)
+        kinds = ir.FunctionType(ir.VoidType(), [place.type, _I32])
+        code = ir.InlineAsm(kinds, "red.global.max.u32 [$0], $1;", "l,r", side_effect=True)
+        builder.call(code, [place, value])
+        return context.get_dummy_value()
+
+    return types.void(x, i, number), emit
 
 
 # --- lanes of a warp, all 32 of which must take part

@@ -69,7 +69,7 @@ def store_scale(raw, row, rule):
 
 @register_jitable
 def nearest_power(number):
-    """Return the power of two nearest to a float64 below 2**128; a tie goes to the even UE8M0 byte."""
+    """Return the power of two nearest to a float64; a tie goes to the even UE8M0 byte."""
     exponent = max(exponent_of(number), int64(-130))
     part = number * power_of_two(-exponent)
     goes_up = part > _MIDDLE or (part == _MIDDLE and exponent % 2 == 0)
@@ -150,7 +150,7 @@ def int_number(code, bits, signed):
 
 @register_jitable
 def minifloat_number(code, row):
-    """Return the number a minifloat code stands for, as float32; see ``minifloat_code`` for ``row``."""
+    """Return the number a minifloat code stands for, as float32; ``row`` as in ``minifloat_code``."""
     code_bits, mantissa_bits, tiny_exponent, most, _, _ = row
     size = code & ((int32(1) << (code_bits - 1)) - 1)
     exponent = size >> mantissa_bits
