@@ -41,8 +41,9 @@ def draw_values(ax: Axes, x: NDArray[Any], q: QArray) -> None:
     grid = code_grid(layout)
     scales, points = effective_scales(q)
     if x.size:
-        scale = per_element(scales, layout)
-        point = per_element(points, layout)
+        everything = slice(0, x.shape[0] if x.ndim else 1)
+        scale = per_element(scales, layout, everything)
+        point = per_element(points, layout, everything)
         with np.errstate(all="ignore"):
             steps = x.astype(np.float64) / np.where(scale == 0, np.nan, scale) + point
         steps = steps[np.isfinite(steps)]

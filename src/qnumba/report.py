@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qnumba.blockwise import code_grid, effective_scales, per_block, per_element
+from qnumba.blockwise import add_blocks, code_grid, effective_scales, per_element, slabs
 from qnumba.errors import SchemeError
 from qnumba.inputs import as_array, as_native
 from qnumba.layout import plan
@@ -86,10 +86,11 @@ class Report:
     _q: QArray = field(repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the figures as a dict that ``json`` can write."""
+        """Return the figures as a dict that ``json`` can write; an infinite ``snr`` is None."""
         names = [name for name in self.__dataclass_fields__ if not name.startswith("_")]
         figures = {name: getattr(self, name) for name in names}
         figures["shape"] = list(self.shape)
+        figures["snr"] = self.snr if math.isfinite(self.snr) else None
         figures["worst_blocks"] = [
             asdict(block) | {"index": list(block.index)} for block in self.worst_blocks
         ]
@@ -198,69 +199,81 @@ def report(x: ArrayLike, q: QArray) -> Report:
         raise SchemeError(message, field="x", value=array.shape, fix=fix)
     native = as_native(array)
     layout = plan(scheme, q.shape)
-    sums, error = _measure(native, q)
-    rms, peak, dead = _block_errors(native, error, q, layout)
-    order = np.argsort(-rms.reshape(-1), kind="stable")[:_WORST]
-    worst = [np.unravel_index(i, rms.shape) for i in order if rms.reshape(-1)[i] > 0]
-    finite = max(q.size - sums.nonfinite, 1)
+    found = _measure(native, q, layout)
+    rms = np.sqrt(found.squares / np.maximum(found.counts, 1)).reshape(layout.grid)
+    peak, flat = found.peak.reshape(layout.grid), rms.reshape(-1)
+    order = np.argsort(-flat, kind="stable")[:_WORST]
+    worst = [np.unravel_index(i, rms.shape) for i in order if flat[i] > 0]
+    dead = found.wanted & ~found.alive
     return Report(
         scheme=str(scheme),
         shape=q.shape,
-        snr=_decibels(sums.signal, sums.noise),
-        max_error=float(error.max(initial=0)),
-        mean_error=sums.total / finite,
-        p99_error=float(np.quantile(error, 0.99)) if error.size else 0.0,
-        relative_rms=math.sqrt(sums.noise / sums.signal) if sums.signal else 0.0,
-        clipped=_clipped(native, q, layout),
+        snr=_decibels(found.signal, found.noise),
+        max_error=float(found.peak.max(initial=0)),
+        mean_error=found.total / max(q.size - found.nonfinite, 1),
+        p99_error=_percentile(native, found),
+        relative_rms=math.sqrt(found.noise / found.signal) if found.signal else 0.0,
+        clipped=found.clipped,
         dead_blocks=int(dead.sum()),
         blocks=dead.size,
-        nonfinite=sums.nonfinite,
+        nonfinite=found.nonfinite,
         bits_per_value=q.bits_per_value,
         compression=array.nbytes / q.nbytes if q.nbytes else float("nan"),
         worst_blocks=tuple(
             BlockError(tuple(int(i) for i in at), float(rms[at]), float(peak[at])) for at in worst
         ),
         _x=native,
-        _error=error,
+        _error=found.error,
         _rms=rms,
         _q=q,
     )
 
 
-@dataclass
-class _Sums:
-    """Sums over the finite values: squares are in units of the largest magnitude."""
+class _Measured:
+    """What is added up slab by slab, over finite values."""
 
-    signal: float = 0.0
-    noise: float = 0.0
-    total: float = 0.0
-    nonfinite: int = 0
-
-
-def _measure(x: NDArray[Any], q: QArray) -> tuple[_Sums, NDArray[Any]]:
-    """Return the sums, and every value's absolute error (0 where it is not finite)."""
-    error = q.dequantize(np.float64 if x.dtype == np.float64 else np.float32)
-    flat_x, flat_error = x.reshape(-1), error.reshape(-1)
-    chunks = [slice(start, start + _CHUNK) for start in range(0, x.size, _CHUNK)]
-    largest = max((_finite(flat_x[at])[0].max(initial=0) for at in chunks), default=0) or 1.0
-    sums = _Sums()
-    with np.errstate(over="ignore", invalid="ignore"):
-        for at in chunks:
-            size, numbers = _finite(flat_x[at])
-            apart = np.where(np.isfinite(flat_x[at]), np.abs(numbers - flat_error[at]), 0)
-            flat_error[at] = apart
-            sums.signal += float(np.square(size / largest).sum())
-            sums.noise += float(np.square(apart / largest).sum())
-            sums.total += float(apart.sum())
-            sums.nonfinite += int((~np.isfinite(flat_x[at])).sum())
-    return sums, error
+    def __init__(self, q: QArray, x: NDArray[Any], layout: Plan) -> None:
+        grid = layout.grid or (1,) * max(len(layout.shape), 1)
+        self.error = q.dequantize(np.float64 if x.dtype == np.float64 else np.float32)
+        self.squares, self.counts, self.peak = np.zeros((3, *grid))
+        self.wanted, self.alive = np.zeros((2, *grid), np.bool_)
+        self.signal = self.noise = self.total = 0.0  # squares of the largest magnitude
+        self.nonfinite = self.clipped = 0
 
 
-def _finite(chunk: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return magnitudes and numbers as float64, with 0 for what is not finite."""
-    numbers = chunk.astype(np.float64)
+def _measure(x: NDArray[Any], q: QArray, layout: Plan) -> _Measured:
+    """Measure an array in slabs; ``error`` becomes every value's absolute error."""
+    found = _Measured(q, x, layout)
+    shape = layout.shape or (1,)
+    x, error = x.reshape(shape), found.error.reshape(shape)
+    ends = _ends(q, layout)
+    parts = list(slabs(shape, _CHUNK)) if x.size else []
+    largest = max((np.abs(_finite(x[at])).max(initial=0) for at in parts), default=0) or 1.0
+    for at in parts:
+        numbers, decoded = _finite(x[at]), error[at].astype(np.float64)
+        is_finite = np.isfinite(x[at])
+        with np.errstate(over="ignore", invalid="ignore"):
+            apart = np.where(is_finite, np.abs(numbers - decoded), 0)
+            add_blocks(found.squares, np.square(apart), at, layout, np.add)
+            found.noise += float(np.square(apart / largest).sum())
+        found.signal += float(np.square(numbers / largest).sum())
+        found.total += float(apart.sum())
+        found.nonfinite += int((~is_finite).sum())
+        add_blocks(found.counts, is_finite.astype(np.float64), at, layout, np.add)
+        add_blocks(found.peak, apart, at, layout, np.maximum)
+        add_blocks(found.wanted, numbers != 0, at, layout, np.logical_or)
+        add_blocks(found.alive, decoded != 0, at, layout, np.logical_or)
+        floor, roof = (per_element(end, layout, at) for end in ends)
+        found.clipped += int(((numbers < floor) | (numbers > roof)).sum())
+        error[at] = apart
+    return found
+
+
+def _finite(slab: NDArray[Any]) -> NDArray[np.float64]:
+    """Return numbers as float64, with 0 for what is not finite."""
+    numbers = slab.astype(np.float64)
     numbers[~np.isfinite(numbers)] = 0
-    return np.abs(numbers), numbers
+    return numbers
 
 
 def _decibels(signal: float, noise: float) -> float:
@@ -269,38 +282,19 @@ def _decibels(signal: float, noise: float) -> float:
     return 10 * math.log10(signal / noise) if signal else -math.inf
 
 
-def _block_errors(
-    x: NDArray[Any], error: NDArray[Any], q: QArray, layout: Plan
-) -> tuple[NDArray[np.float64], NDArray[Any], NDArray[np.bool_]]:
-    """Return the rms error, the largest error and whether every block is dead, in grid shape."""
-    if not x.size:
-        return np.zeros(layout.grid), np.zeros(layout.grid), np.zeros(layout.grid, np.bool_)
-    with np.errstate(over="ignore"):
-        squares = per_block(np.square(error, dtype=np.float64), layout, np.add)
-    counts = per_block(np.ones(x.shape), layout, np.add)
-    alive = per_block(q.dequantize() != 0, layout, np.logical_or)
-    wanted = per_block(np.isfinite(x) & (x != 0), layout, np.logical_or)
-    peak = per_block(error, layout, np.maximum)
-    return np.sqrt(squares / counts), peak, wanted & ~alive
+def _percentile(x: NDArray[Any], found: _Measured) -> float:
+    """Return the 99th percentile of the errors of finite values."""
+    errors = found.error[np.isfinite(x)] if found.nonfinite else found.error
+    return float(np.quantile(errors, 0.99)) if errors.size else 0.0
 
 
-def _clipped(x: NDArray[Any], q: QArray, layout: Plan) -> int:
-    """Count finite values more than half a step beyond the ends of their block's range."""
-    if not x.size:
-        return 0
+def _ends(q: QArray, layout: Plan) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the numbers half a step beyond the ends of every block's range."""
     grid = code_grid(layout)
     low, high = (3 * grid[0] - grid[1]) / 2, (3 * grid[-1] - grid[-2]) / 2
     scales, points = effective_scales(q)
     slack = 1 + 1e-6  # a scale rounded to its dtype may put the largest value just past half a step
-    floor, roof = (low - points) * scales * slack, (high - points) * scales * slack
-    count = 0
-    floor, roof = per_element(floor, layout), per_element(roof, layout)
-    flat, floor, roof = x.reshape(-1), floor.reshape(-1), roof.reshape(-1)
-    for start in range(0, x.size, _CHUNK):
-        at = slice(start, start + _CHUNK)
-        numbers = _finite(flat[at])[1]
-        count += int(((numbers < floor[at]) | (numbers > roof[at])).sum())
-    return count
+    return (low - points) * scales * slack, (high - points) * scales * slack
 
 
 def _index_text(index: tuple[int, ...]) -> str:
