@@ -31,7 +31,7 @@ def _here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("x.npy", X)
     save_file(
-        {name: np.ascontiguousarray(x) for name, x in MODEL.items()}, "m.safetensors", {"k": "v"}
+        {name: np.array(x, order="C") for name, x in MODEL.items()}, "m.safetensors", {"k": "v"}
     )
 
 

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
     from qnumba.scheme import Scheme
 
-REPEATS = 3  # the fastest run counts: the first may compile, another program may disturb one
+# The fastest run counts: the first may compile, another program may disturb some.
+FEWEST_RUNS, RUNS, LONG_ENOUGH = 3, 50, 0.3  # seconds
 DEMO_NAME = "encoder.layer.0.attention.self.query.weight of all-MiniLM-L6-v2"
 DEMO_SCHEME = "nvfp4"
 DEMO_METHODS: dict[str, Method] = {"ternary": "absmean"}  # the method of BitNet, whose format it is
@@ -72,7 +73,11 @@ def run_demo(args: Namespace) -> dict[str, Any]:
     weight = attention_weight()
     item = Item(DEMO_NAME, "float32", weight.shape, weight.nbytes, lambda: weight)
     with progress(len(PRESETS) * item.nbytes, "quantizing") as bar:
-        rows = [_measure(scheme, [item], Options(), bar, name) for name, scheme in PRESETS.items()]
+        rows = [
+            _measure(scheme, [item], Options(method=method), bar, name)
+            for name, scheme in PRESETS.items()
+            for method in (DEMO_METHODS.get(name, "minmax"),)
+        ]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(args.output or Path(folder) / "demo.qnb")
         q = quantize(weight, DEMO_SCHEME)
@@ -122,18 +127,21 @@ def _measure(
 
 
 def _measure_one(item: Item, scheme: Scheme, options: Options) -> dict[str, float]:
-    x, durations = item.load(), []
-    for _ in range(REPEATS):
+    x, durations = item.load(), [math.inf]
+    for _ in range(RUNS):
         start = time.perf_counter()
         q = quantize(x, scheme, **options._asdict())
         durations.append(time.perf_counter() - start)
+        if sum(durations[1:]) > LONG_ENOUGH and len(durations) > FEWEST_RUNS:
+            break
     found = report(x, q)
     signal = _energy(x)
     return {
         "values": q.size,
         "bytes": q.nbytes,
+        "snr": found.snr,
         "signal": signal,
-        "noise": signal / 10 ** (found.snr / 10) if signal else 0.0,
+        "noise": signal * found.relative_rms**2,
         "max_error": found.max_error,
         "clipped": found.clipped,
         "dead_blocks": found.dead_blocks,
@@ -142,8 +150,10 @@ def _measure_one(item: Item, scheme: Scheme, options: Options) -> dict[str, floa
 
 
 def _energy(x: NDArray[Any]) -> float:
-    """Return the sum of squares, in float64."""
-    return float(np.square(x, dtype=np.float64).sum())
+    """Return the sum of squares of the finite values, in float64."""
+    numbers = np.where(np.isfinite(x), x, 0).astype(np.float64).reshape(-1)
+    with np.errstate(over="ignore"):
+        return float(numbers @ numbers)
 
 
 def _sum(parts: list[dict[str, float]]) -> dict[str, Any]:
@@ -152,9 +162,10 @@ def _sum(parts: list[dict[str, float]]) -> dict[str, Any]:
         return dict.fromkeys(MEASURES)
     total = {key: sum(part[key] for part in parts) for key in parts[0]}
     signal, noise = total["signal"], total["noise"]
+    snr = 10 * math.log10(signal / noise) if signal and noise else math.inf
     return {
         "bits_per_value": 8 * total["bytes"] / total["values"] if total["values"] else math.nan,
-        "snr_db": 10 * math.log10(signal / noise) if signal and noise else math.inf,
+        "snr_db": parts[0]["snr"] if len(parts) == 1 else snr,
         "max_error": max(part["max_error"] for part in parts),
         "clipped": total["clipped"],
         "dead_blocks": total["dead_blocks"],

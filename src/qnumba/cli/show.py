@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 UNITS = ("B", "kB", "MB", "GB", "TB")
 ROUNDS_UP = 999.5  # to four digits, which the next unit writes with one
-BAR_DELAY = 0.5  # seconds of work before a bar appears: short work shows none
 BAR_INTERVAL = 0.1  # seconds between two drawings
+BAR_NOTE = "(compiles on first use)"  # which may take many seconds, once
 
 
 def table(rows: Sequence[Sequence[str]], align: str) -> str:
@@ -70,10 +70,11 @@ class SmallBar:
 
     def __init__(self, total: int, desc: str) -> None:
         self._total, self._desc = max(total, 1), desc
-        self._done, self._drawn = 0, time.monotonic() + BAR_DELAY
+        self._done, self._drawn = 0, 0.0
 
     def __enter__(self) -> Self:
-        """Show nothing yet."""
+        """Show that nothing is done yet."""
+        self._draw()
         return self
 
     def __exit__(
@@ -83,19 +84,24 @@ class SmallBar:
         trace: TracebackType | None,
     ) -> None:
         """Wipe the line."""
-        sys.stderr.write("\r\x1b[K")
-        sys.stderr.flush()
+        self._write("\r\x1b[K")
 
     def update(self, amount: int) -> None:
         """Count work that is done, and draw if it is time."""
         self._done += amount
-        if time.monotonic() < self._drawn + BAR_INTERVAL:
-            return
+        if time.monotonic() >= self._drawn + BAR_INTERVAL:
+            self._draw()
+
+    def _draw(self) -> None:
         self._drawn = time.monotonic()
-        width = min(40, shutil.get_terminal_size().columns - len(self._desc) - 10)
+        room = shutil.get_terminal_size().columns - len(self._desc) - len(" 100% []\n")
+        width = max(0, min(40, room))
         filled = "#" * (width * self._done // self._total)
-        percent = 100 * self._done // self._total
-        sys.stderr.write(f"\r{self._desc} {percent:3d}% [{filled:<{max(width, 0)}}]")
+        self._write(f"\r{self._desc} {100 * self._done // self._total:3d}% [{filled:<{width}}]")
+
+    @staticmethod
+    def _write(text: str) -> None:
+        sys.stderr.write(text)
         sys.stderr.flush()
 
 
@@ -118,12 +124,13 @@ def progress(total: int, desc: str) -> Iterator[Any]:
     if not sys.stderr.isatty():
         yield NoBar()
         return
+    desc = f"{desc} {BAR_NOTE}"
     try:
         tqdm = import_module("tqdm").tqdm
     except ImportError:
         with SmallBar(total, desc) as bar:
             yield bar
         return
-    options: dict[str, Any] = {"unit": "B", "unit_scale": True, "delay": BAR_DELAY}
+    options = {"unit": "B", "unit_scale": True, "mininterval": BAR_INTERVAL}
     with tqdm(total=total, desc=desc, leave=False, file=sys.stderr, **options) as bar:
         yield bar
