@@ -23,7 +23,7 @@ MAX_LINES = 400
 
 # A module imports from its own line and the lines above it, never from those below.
 LAYERS = (
-    ("data", "errors", "formats", "memo"),
+    ("data", "devices", "errors", "formats", "memo"),
     ("fit_rules", "rules"),
     ("scheme",),
     ("blockwise", "layout", "params", "validate"),

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from qnumba.devices import is_cuda_array
 from qnumba.errors import SchemeError
-from qnumba.inputs import as_array, as_native, backend, nonfinite_error
+from qnumba.inputs import as_array, as_native, backend, cuda_home, nonfinite_error
 from qnumba.layout import plan
 from qnumba.memo import memo
 from qnumba.params import (
@@ -69,6 +70,8 @@ def calibrate(
     DataError
         If values are NaN or infinite and ``nonfinite="raise"``.
     """
+    if is_cuda_array(x):
+        return _calibrate_on_cuda(x, scheme, Options("even", scale_rounding, nonfinite, method))
     array = as_array(x)
     options = Options("even", scale_rounding, nonfinite, method)
     layout = prepare(scheme, array, options)
@@ -79,7 +82,19 @@ def calibrate(
     return public_params(params, layout)
 
 
-def prepare(scheme: Scheme | str, array: NDArray[Any], options: Options) -> Plan:
+def _calibrate_on_cuda(x: Any, scheme: Scheme | str, options: Options) -> QParams:
+    """Do the same on a CUDA array; the parameters stay on its device."""
+    home = cuda_home()
+    source = home.opened(x)
+    layout = prepare(scheme, source, options)
+    native = home.native(source.view)
+    params, seen = home.operations.calibrate(native, layout, options)
+    if seen and options.nonfinite == "raise":
+        raise nonfinite_error(home.numbers_of(native), block_finder(layout))
+    return public_params(params, layout)
+
+
+def prepare(scheme: Scheme | str, array: Any, options: Options) -> Plan:
     """Check a scheme against an array and options, and return the plan. Repeats cost a look-up.
 
     Raises

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qnumba.errors import DataError, QuantizedTypeError, UnsupportedSchemeError
+from qnumba.devices import is_cuda_array, require_numba_cuda
+from qnumba.errors import DataError, QuantizedTypeError
 from qnumba.formats import FLOATS
 from qnumba.memo import memo
 
@@ -35,12 +36,10 @@ def as_array(x: Any) -> NDArray[Any]:
     if isinstance(x, np.ma.MaskedArray):
         message = "masked arrays have no one meaning here; pass x.filled(v) with a value v"
         raise QuantizedTypeError(message)
-    if hasattr(x, "__cuda_array_interface__"):
-        message = (
-            f"{type(x).__name__} is a CUDA array, and this installation has no CUDA backend; "
-            'pip install "qnumba[cuda12]" or "qnumba[cuda13]" brings one; or pass a NumPy array'
-        )
-        raise UnsupportedSchemeError(message, field="x", value=type(x), fix="install the extra")
+    if is_cuda_array(x):
+        fix = "pass both on one side: NumPy arrays, or CUDA arrays"
+        message = f"{type(x).__name__} is on a CUDA device, the rest is not; {fix}"
+        raise QuantizedTypeError(message)
     try:
         return np.asarray(x)
     except (ValueError, TypeError) as error:
@@ -114,6 +113,20 @@ def backend() -> ModuleType:
     from qnumba import cpu  # noqa: PLC0415 - the first kernel loads Numba, not import qnumba
 
     return cpu
+
+
+def cuda_home() -> ModuleType:
+    """Return the module that lets CUDA arrays in and out. Imported here: it loads CUDA.
+
+    Raises
+    ------
+    UnsupportedSchemeError
+        Without numba-cuda, naming the extra to install.
+    """
+    require_numba_cuda()
+    from qnumba.gpu import home  # noqa: PLC0415 - the first CUDA array loads it
+
+    return home
 
 
 def nonfinite_error(array: NDArray[Any], block_of: Any) -> DataError:

@@ -70,7 +70,9 @@ def public_params(params: Params, layout: object) -> QParams:
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a view that cannot be written through."""
+    """Return a view that cannot be written through; a CUDA array, which has none, itself."""
+    if not isinstance(array, np.ndarray):
+        return array
     view = array.view()
     view.flags.writeable = False
     return view

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from qnumba import moves, serialize
+from qnumba.devices import is_cuda_array
 from qnumba.errors import QuantizedTypeError, SchemeError
-from qnumba.inputs import backend, float_dtype
+from qnumba.inputs import backend, cuda_home, float_dtype
 from qnumba.layout import Plan, plan
 from qnumba.order import Order
 from qnumba.params import Params, QParams, public_params, read_only
@@ -123,6 +124,8 @@ class QArray(Order, NDArrayOperatorsMixin):
         self._filled()
         if self.scheme.store == "native":
             return self.words
+        if is_cuda_array(self._words):
+            return cuda_home().codes(self._plan, self._words)
         codes = np.empty(self.shape, self._plan.code_dtype)
         backend().unpack(self._words, self._plan, codes)
         return codes
@@ -156,6 +159,8 @@ class QArray(Order, NDArrayOperatorsMixin):
             If ``out`` has another shape or cannot be written.
         """
         params = self._filled()
+        if is_cuda_array(self._words):
+            return cuda_home().dequantize(self._plan, self._words, params, dtype, out)
         target = np.empty(self.shape, float_dtype(dtype)) if out is None else _target(out, self)
         backend().dequantize(self._words, self._plan, params, target)
         if out is None:
@@ -170,6 +175,8 @@ class QArray(Order, NDArrayOperatorsMixin):
         copy: bool | None = None,  # noqa: FBT001 - NumPy's
     ) -> NDArray[Any]:
         """Dequantize for ``np.asarray``; there is no way to do so without making an array."""
+        if is_cuda_array(self._words):
+            return self.to_host().__array__(dtype, copy)
         if copy is False:
             message = "a quantized array holds codes, so its numbers are always a copy"
             raise ValueError(message)
@@ -188,11 +195,45 @@ class QArray(Order, NDArrayOperatorsMixin):
         """Do what NumPy's functions that move or compare do, and refuse all others."""
         return moves.call(function, arguments, options)
 
+    # --- where it is
+
+    def to_host(self) -> QArray:
+        """Return this array in the host's memory; itself if it is there."""
+        if not is_cuda_array(self._words):
+            return self
+        return self._with(*self._on_host())
+
+    def to_device(self, like: Any = None) -> QArray:
+        """Return this array on a CUDA device; itself if it is on one.
+
+        Parameters
+        ----------
+        like : CUDA array, optional
+            Whose device, stream and kind to use; else Numba's arrays on the current device.
+
+        Returns
+        -------
+        QArray
+        """
+        if is_cuda_array(self._words):
+            return self
+        return self._with(*cuda_home().to_device(self._words, self._filled(), like))
+
+    def _with(self, words: Any, params: Params) -> QArray:
+        return QArray(
+            self._plan, words, params, source_dtype=self.source_dtype, options=self.options
+        )
+
+    def _on_host(self) -> tuple[NDArray[Any], Params]:
+        if is_cuda_array(self._words):
+            return cuda_home().to_host(self._plan, self._words, self._filled())  # type: ignore[no-any-return]
+        return self._words, self._filled()
+
     # --- bytes
 
     def to_record(self) -> bytes:
         """Return burn's dense layout: values, zero points, scales, global scale; little-endian."""
-        return serialize.to_record(self._plan, self._words, self._filled())
+        return serialize.to_record(self._plan, *self._on_host())
 
     @classmethod
     def from_record(
@@ -232,7 +273,7 @@ class QArray(Order, NDArrayOperatorsMixin):
     def to_bytes(self) -> bytes:
         """Return self-describing, checksummed bytes, which ``QArray.from_bytes`` reads."""
         return serialize.to_bytes(
-            self._plan, self._words, self._filled(), dtype=self.source_dtype, options=self.options
+            self._plan, *self._on_host(), dtype=self.source_dtype, options=self.options
         )
 
     @classmethod
@@ -273,6 +314,8 @@ class QArray(Order, NDArrayOperatorsMixin):
         """Compare by bits: the same scheme, shape, codes and parameters."""
         if not isinstance(other, QArray):
             return NotImplemented
+        if is_cuda_array(self._words) or is_cuda_array(other._words):
+            return self.to_host() == other.to_host()
         same = (self.scheme, self.shape) == (other.scheme, other.shape)
         return (
             same

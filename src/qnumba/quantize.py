@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qnumba.calibrate import block_finder, given_params, prepare
+from qnumba.devices import is_cuda_array
 from qnumba.errors import QuantizedTypeError, SchemeError
-from qnumba.inputs import as_array, as_native, backend, nonfinite_error
+from qnumba.inputs import as_array, as_native, backend, cuda_home, nonfinite_error
 from qnumba.params import Method, Nonfinite, Options, QParams, Rounding, ScaleRounding
 from qnumba.qarray import QArray
 from qnumba.validate import as_scheme
@@ -75,8 +76,10 @@ def quantize(
     >>> q.codes().tolist()
     [0, 64, -127]
     """
-    array = as_array(x)
     options = Options(rounding, scale_rounding, nonfinite, method)
+    if is_cuda_array(x):
+        return _quantize_on_cuda(x, scheme, params, options, out)
+    array = as_array(x)
     layout = prepare(scheme, array, options)
     given = None if params is None else given_params(params, layout, options)
     native = as_native(array)
@@ -90,6 +93,31 @@ def quantize(
     if seen and nonfinite == "raise":
         raise nonfinite_error(native, block_finder(layout))
     out.source_dtype, out.options = _provenance(array.dtype, options)
+    out._params = used  # noqa: SLF001
+    return out
+
+
+def _quantize_on_cuda(
+    x: Any, scheme: Scheme | str, params: QParams | None, options: Options, out: QArray | None
+) -> QArray:
+    """Do the same on a CUDA array; codes and parameters stay on its device."""
+    home = cuda_home()
+    source = home.opened(x)
+    layout = prepare(scheme, source, options)
+    given = None
+    if params is not None:
+        known = getattr(params, "stored_for", None) is layout
+        given = given_params(params if known else home.host_params(params), layout, options)
+    native = home.native(source.view)
+    if out is None:
+        out = QArray(layout, home.new_words(layout, native), None, source_dtype="")
+    else:
+        _require_cuda_out(out, layout, native, home)
+    out._params = None  # noqa: SLF001 - until the last code is written it holds nothing
+    used, seen = home.operations.quantize(native, layout, options, given, out._words)  # noqa: SLF001
+    if seen and options.nonfinite == "raise":
+        raise nonfinite_error(home.numbers_of(native), block_finder(layout))
+    out.source_dtype, out.options = _provenance(source.dtype, options)
     out._params = used  # noqa: SLF001
     return out
 
@@ -146,12 +174,29 @@ def _require_out(out: Any, layout: Plan, x: NDArray[Any]) -> None:
         raise QuantizedTypeError(message)
     words = out._words  # noqa: SLF001
     problem = ""
-    if out._plan is not layout and (out.scheme, out.shape) != (layout.scheme, layout.shape):  # noqa: SLF001
+    if is_cuda_array(words):
+        problem = "is on a CUDA device"
+    elif out._plan is not layout and (out.scheme, out.shape) != (layout.scheme, layout.shape):  # noqa: SLF001
         problem = f"holds {str(out.scheme)!r} of shape {out.shape}"
     elif not words.flags.writeable:
         problem = "is read-only, as arrays read from bytes are"
     elif np.may_share_memory(words, x):
         problem = "shares memory with the input"
+    _refuse_out(problem, out, layout)
+
+
+def _require_cuda_out(out: Any, layout: Plan, x: Any, home: Any) -> None:
+    """Refuse an ``out`` that a CUDA array cannot be quantized into."""
+    if not isinstance(out, QArray):
+        message = f"out is a {type(out).__name__}; give a QArray of this scheme and shape"
+        raise QuantizedTypeError(message)
+    problem = home.require_words(layout, out._words, x)  # noqa: SLF001
+    if (out.scheme, out.shape) != (layout.scheme, layout.shape):
+        problem = f"holds {str(out.scheme)!r} of shape {out.shape}"
+    _refuse_out(problem, out, layout)
+
+
+def _refuse_out(problem: str, out: QArray, layout: Plan) -> None:
     if problem:
         wanted = f"{str(layout.scheme)!r} and shape {layout.shape}"
         fix = f"give a writeable QArray of {wanted}, or leave out= away"

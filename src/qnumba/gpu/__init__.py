@@ -5,7 +5,7 @@ called cuda: numba-cuda's import hook takes every name that contains ``numba.cud
 ``qnumba.cuda`` does (numba-cuda 0.30).
 """
 
-from qnumba.gpu.support import require_numba_cuda
+from qnumba.devices import require_numba_cuda
 
 require_numba_cuda()
 

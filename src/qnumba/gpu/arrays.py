@@ -8,11 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from qnumba.devices import is_cuda_array
 from qnumba.errors import QuantizedTypeError
 from qnumba.gpu import driver
-
-_WORD_NAMES = {"V2": "bfloat16"}
-_DLPACK_CUDA = (2, 13)  # kDLCUDA, kDLCUDAManaged
 
 
 class View(NamedTuple):
@@ -36,16 +34,6 @@ class View(NamedTuple):
     def itemsize(self) -> int:
         """Bytes of an element."""
         return 2 if self.dtype == "bfloat16" else np.dtype(self.dtype).itemsize
-
-
-def is_cuda_array(x: Any) -> bool:
-    """Return whether an object is an array on a CUDA device, without importing its library."""
-    if type(x).__module__.partition(".")[0] == "torch":
-        return bool(getattr(x, "is_cuda", False))
-    if hasattr(x, "__cuda_array_interface__"):
-        return True
-    device = getattr(x, "__dlpack_device__", None)
-    return device is not None and int(device()[0]) in _DLPACK_CUDA
 
 
 def view(x: Any) -> View:
@@ -126,11 +114,7 @@ def _contiguous(shape: tuple[int, ...], item: int) -> tuple[int, ...]:
 
 
 def empty(shape: tuple[int, ...], dtype: str, like: View) -> Any:
-    """Return a new array of the caller's kind, on the same device.
-
-    Must be called with that device current. Kinds that cannot be written to in place get their
-    arrays at the end, from ``finished``.
-    """
+    """Return a new array of the caller's kind, on the device that is current."""
     if like.kind == "torch":
         torch = sys.modules["torch"]
         name = dtype if hasattr(torch, dtype) else {"uint32": "int32"}.get(dtype, dtype)

@@ -6,7 +6,6 @@ choices the bool that calibrate and quantize return is False without looking.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,32 +13,24 @@ from numba import types
 
 from qnumba.errors import SchemeError
 from qnumba.formats import thresholds
-from qnumba.gpu import driver, general, routes
+from qnumba.gpu import driver, general, ranges, routes
 from qnumba.gpu.arrays import View, empty, view
 from qnumba.gpu.launch import (
     BYTES,
-    FLOATS,
     FORM,
     GEOMETRY,
     INTS,
     PACKING,
     POINTERS,
     ROW,
-    RULES,
     decode_form,
     encode_form,
-    floats,
     geometry,
-    global_row,
-    ints,
     one_scale,
     packing,
     run,
-    run_warps,
-    scale_row,
     tail_geometry,
     tail_packing,
-    top,
 )
 from qnumba.params import Options, Params
 
@@ -47,7 +38,6 @@ if TYPE_CHECKING:
     from qnumba.layout import Plan
 
 F32, F64, I32 = POINTERS["float32"], POINTERS["float64"], POINTERS["int32"]
-_FOLD = 2048  # neighbours that one warp reduces
 
 
 def calibrate(x: Any, plan: Plan, options: Options) -> tuple[Params, bool]:
@@ -56,8 +46,8 @@ def calibrate(x: Any, plan: Plan, options: Options) -> tuple[Params, bool]:
     with driver.entered(source.device):
         if not plan.size:
             return _params_of_nothing(source, plan), False
-        flag = Flag(source, options)
-        return _calibrate(source, plan, options, flag), flag.seen()
+        flag = ranges.Flag(source, options)
+        return ranges.find(source, plan, options, flag), flag.seen()
 
 
 def quantize(
@@ -70,12 +60,12 @@ def quantize(
         if not plan.size:
             return params or _params_of_nothing(source, plan), False
         after(source.stream, target)
-        flag = Flag(source, options)
+        flag = ranges.Flag(source, options)
         fused = params is None and routes.is_fused(plan, options)
         if fused and routes.is_aligned(plan, source, target):
             return _quantize_blocks(source, plan, options, target, flag), flag.seen()
         if params is None:
-            params = _calibrate(source, plan, options, flag)
+            params = ranges.find(source, plan, options, flag)
         _encode(source, plan, options, params, target, flag)
         return params, flag.seen()
 
@@ -136,31 +126,6 @@ def unpack(words: Any, plan: Plan, codes: Any) -> None:
 # --- what the operations share
 
 
-class Flag:
-    """Four numbers on the device: one is set where a value is not finite, two are keys of a range.
-
-    The keys are at ``keys``; both they and the flag start at 0.
-    """
-
-    def __init__(self, source: View, options: Options) -> None:
-        self._view = view(empty((4,), "int32", source))
-        self._raises = options.nonfinite == "raise"
-        self._stream = source.stream
-        self.pointer, self.keys = self._view.pointer, self._view.pointer + 8
-        clear(self.pointer, 4, source.stream)
-
-    def seen(self) -> bool:
-        """Return whether one was set; waits for the device only where that decides something."""
-        if not self._raises:
-            return False
-        return bool(driver.read(self.pointer, (1,), np.int32, self._stream)[0])
-
-
-def clear(pointer: int, count: int, stream: int) -> None:
-    """Set int32 numbers to 0."""
-    run(general.clear, types.void(I32, INTS), count, stream, pointer, count)
-
-
 class Numbers(NamedTuple):
     """The views of a set of parameters."""
 
@@ -213,10 +178,10 @@ def _params_of_nothing(source: View, plan: Plan) -> Params:
 
     nothing = np.empty(plan.shape, "float32" if source.dtype == "bfloat16" else source.dtype)
     made = reference.calibrate(nothing, plan, Options())[0]
-    return Params(*(None if part is None else _upload(part, source) for part in made))
+    return Params(*(None if part is None else upload(part, source) for part in made))
 
 
-def _upload(part: Any, like: View) -> Any:
+def upload(part: Any, like: View) -> Any:
     """Return a host array as one of the caller's kind."""
     array = np.asarray(part)
     copy = empty(array.shape, array.dtype.name, like)
@@ -240,60 +205,8 @@ def _table(plan: Plan, what: str, like: View) -> int:
     return view(_tables[key]).pointer
 
 
-def _calibrate(source: View, plan: Plan, options: Options, flag: Flag) -> Params:
-    """Queue the kernels that find the parameters of an array with elements."""
-    blocks = math.prod(plan.grid)
-    affine = plan.scheme.mode == "affine"
-    mean = options.method == "absmean"
-    method = general.MEAN if mean else general.MINMAX if affine else general.AMAX
-    runs = routes.runs_of(plan)
-    if runs and not mean and routes.is_aligned(plan, source, None):
-        pair = _fast_range(source, plan, method, flag)
-    else:
-        pair = _range(source, plan, method, flag)
-    finish = _finish_affine if affine else _finish_symmetric
-    return finish(source, plan, options, pair, blocks)
-
-
-def _range(source: View, plan: Plan, method: int, flag: Flag) -> Pair:
-    """Queue the general kernels that reduce every block."""
-    blocks = math.prod(plan.grid)
-    chunks = -(-math.prod(plan.block) // general.CHUNK)
-    tasks = blocks * chunks
-    pair = Pair.new(tasks, source)
-    signature = types.void(POINTERS[source.dtype], GEOMETRY, INTS, INTS, INTS, F64, F64, I32)
-    arguments = (source.pointer, geometry(plan), tasks, chunks, method, *pair.pointers())
-    run_warps(general.statistics, signature, tasks, source.stream, *arguments, flag.pointer)
-    if chunks > 1 and blocks == 1 and method != general.MEAN:
-        return _fold_all(pair, chunks, method, source)
-    return _fold(pair, blocks, chunks, tasks, method, source) if chunks > 1 else pair
-
-
-def _fast_range(source: View, plan: Plan, method: int, flag: Flag) -> Pair:
-    """Queue the fast kernels that reduce every block; what a tensor leaves over, the general."""
-    affine, stream = int(method == general.MINMAX), source.stream
-    blocks, tail = math.prod(plan.grid), routes.runs_of(plan).tail
-    pair = Pair.new(blocks + bool(tail), source)
-    keys = flag.keys
-    held = None
-    if plan.grid:
-        held = empty((2 * blocks,), "int32", source)
-        keys = view(held).pointer
-        clear(keys, 2 * blocks, stream)
-    routes.find_range(source, plan, affine, keys, flag.pointer)
-    routes.settle(keys, pair.pointers(), blocks, affine, stream)
-    if not tail:
-        return pair
-    rest = source.pointer + (plan.size - tail) * source.itemsize
-    signature = types.void(POINTERS[source.dtype], GEOMETRY, INTS, INTS, INTS, F64, F64, I32)
-    last = (pointer + 8 for pointer in pair.pointers())
-    arguments = (rest, tail_geometry(tail), 1, 1, method, *last, flag.pointer)
-    run_warps(general.statistics, signature, 1, stream, *arguments)
-    return _fold_all(pair, 2, method, source)
-
-
 def _quantize_blocks(
-    source: View, plan: Plan, options: Options, target: View, flag: Flag
+    source: View, plan: Plan, options: Options, target: View, flag: ranges.Flag
 ) -> Params:
     """Queue the kernels that calibrate and encode in one pass, after one for a global scale."""
     scales = empty(plan.grid, "float32", source)
@@ -309,88 +222,8 @@ def _quantize_blocks(
     return Params(scales, over)
 
 
-class Pair(NamedTuple):
-    """Two numbers of every block, or of every part of one."""
-
-    first: Any
-    second: Any
-
-    @classmethod
-    def new(cls, count: int, like: View) -> Pair:
-        """Return room for ``count`` of them."""
-        return cls(empty((count,), "float64", like), empty((count,), "float64", like))
-
-    def pointers(self) -> tuple[int, int]:
-        """Return the addresses."""
-        return view(self.first).pointer, view(self.second).pointer
-
-
-def _fold(pair: Pair, groups: int, length: int, total: int, method: int, like: View) -> Pair:
-    """Reduce ``length`` neighbours to one, ``groups`` times."""
-    folded = Pair.new(groups, like)
-    signature = types.void(F64, F64, F64, F64, INTS, INTS, INTS, INTS)
-    arguments = (*pair.pointers(), *folded.pointers(), groups, length, total, method)
-    run_warps(general.fold, signature, groups, like.stream, *arguments)
-    return folded
-
-
-def _fold_all(pair: Pair, count: int, method: int, like: View) -> Pair:
-    """Reduce everything to one."""
-    while count > 1:
-        groups = -(-count // _FOLD)
-        pair = _fold(pair, groups, _FOLD, count, method, like)
-        count = groups
-    return pair
-
-
-def _finish_symmetric(
-    source: View, plan: Plan, options: Options, pair: Pair, blocks: int
-) -> Params:
-    scales = empty(plan.grid, "float32", source)
-    two_level = plan.scheme.two_level
-    peak = _fold_all(pair, blocks, general.AMAX, source) if two_level else pair
-    over = empty((), "float32", source) if two_level else None
-    rule = RULES[options.scale_rounding]
-    power = (int(rule > 1), plan.value.emax, plan.value.mantissa_bits)
-    signature = types.void(
-        F64, F64, F64, F32, F32, INTS, floats(4), FLOATS, floats(2), ints(3), INTS, INTS, INTS
-    )
-    run(
-        general.finish_symmetric,
-        signature,
-        blocks,
-        source.stream,
-        *(*pair.pointers(), peak.pointers()[0], view(scales).pointer),
-        *(0 if over is None else view(over).pointer, blocks, scale_row(plan), top(plan)),
-        *(global_row(plan), power, rule),
-        *(general.MEAN if options.method == "absmean" else general.AMAX, is_wide(source)),
-    )
-    return Params(scales, over)
-
-
-def is_wide(source: View) -> int:
-    """Return whether the compute type is float64."""
-    return int(source.dtype == "float64")
-
-
-def _finish_affine(source: View, plan: Plan, options: Options, pair: Pair, blocks: int) -> Params:
-    scales = empty(plan.grid, "float32", source)
-    points = empty(plan.grid, "int32", source)
-    signature = types.void(F64, F64, F32, I32, INTS, floats(4), floats(2), INTS, INTS)
-    run(
-        general.finish_affine,
-        signature,
-        blocks,
-        source.stream,
-        *(*pair.pointers(), view(scales).pointer, view(points).pointer, blocks),
-        *(scale_row(plan), (float(plan.value.lo), float(plan.value.hi))),
-        *(RULES[options.scale_rounding], is_wide(source)),
-    )
-    return Params(scales, None, points)
-
-
 def _encode(
-    source: View, plan: Plan, options: Options, params: Params, target: View, flag: Flag
+    source: View, plan: Plan, options: Options, params: Params, target: View, flag: ranges.Flag
 ) -> None:
     """Queue the kernel that writes codes with given parameters."""
     numbers = Numbers.of(params, source)
@@ -419,7 +252,7 @@ def _encode_any(
     plan: Plan,
     options: Options,
     numbers: tuple[int, ...],
-    flag: Flag,
+    flag: ranges.Flag,
     places: tuple[Any, ...],
     count: int,
 ) -> None:

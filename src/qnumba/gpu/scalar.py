@@ -150,7 +150,7 @@ def int_number(code, bits, signed):
 
 @register_jitable
 def minifloat_number(code, row):
-    """Return the number a minifloat code stands for, as float32; ``row`` as in ``minifloat_code``."""
+    """Return the number a minifloat code stands for, as float32; ``row`` as there."""
     code_bits, mantissa_bits, tiny_exponent, most, _, _ = row
     size = code & ((int32(1) << (code_bits - 1)) - 1)
     exponent = size >> mantissa_bits

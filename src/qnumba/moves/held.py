@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from qnumba.devices import is_cuda_array
+from qnumba.errors import UnsupportedSchemeError
 from qnumba.layout import Plan, plan
 
 if TYPE_CHECKING:
@@ -75,7 +77,16 @@ class Held:
 
 
 def parts_of(q: Held) -> Parts:
-    """Return the parts of an array."""
+    """Return the parts of an array.
+
+    Raises
+    ------
+    UnsupportedSchemeError
+        If it is on a CUDA device.
+    """
+    if is_cuda_array(q._words):  # noqa: SLF001 - the one door to them
+        fix = "call q.to_host() first, and to_device() after"
+        raise UnsupportedSchemeError(f"arrays move on the host only; {fix}", field="q", fix=fix)
     return Parts(q._plan, q._words, q._filled())  # noqa: SLF001 - the one door to them
 
 
