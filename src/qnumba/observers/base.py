@@ -219,7 +219,7 @@ class Observer(ABC):
 
     @abstractmethod
     def _join(self, first: Summary, second: Summary) -> Summary:
-        """Return the summary of two summaries. The first may be changed in place."""
+        """Return the summary of two summaries, of which neither is changed."""
 
     @abstractmethod
     def _range(self, summary: Summary, scheme: Scheme) -> Range:
