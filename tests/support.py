@@ -89,6 +89,7 @@ def quantize_on(
     backend: ModuleType, x: np.ndarray, scheme: Scheme, params: Params | None = None, **options: Any
 ) -> Quantized:
     """Quantize a contiguous float array on one backend, below the front door."""
+    x = np.require(x, requirements=["C", "A"])  # what the front door promises a backend
     plan = make_plan(scheme, x.shape)
     words = np.full(plan.words_shape, 0x55, np.uint8).astype(plan.words_dtype)  # all overwritten
     params, nonfinite = backend.quantize(x, plan, Options(**options), params, words)
@@ -99,6 +100,7 @@ def calibrate_on(
     backend: ModuleType, x: np.ndarray, scheme: Scheme, **options: Any
 ) -> tuple[Params, bool]:
     """Calibrate on one backend, below the front door."""
+    x = np.require(x, requirements=["C", "A"])
     return backend.calibrate(x, make_plan(scheme, x.shape), Options(**options))
 
 

@@ -7,6 +7,7 @@ calculate, with the loops over one run of values that ``runs.py`` names.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from qnumba import reference
 from qnumba.cpu import chunks, kernels, packing
 from qnumba.cpu.jit import launch
-from qnumba.cpu.jobs import Jobs, jobs
+from qnumba.cpu.jobs import TASK, Job, Jobs, jobs
 from qnumba.formats import GLOBAL_TINY, SCALES, global_max
 from qnumba.params import Options, Params
 
@@ -93,8 +94,10 @@ def dequantize(words: NDArray[Any], plan: Plan, params: Params, out: NDArray[Any
     launch(
         kernels.dequantize,
         out.size,
+        work.decode.parts,
+        work.decode.step,
         _as_input(_bytes(words)),
-        work.decode,
+        work.decode.row,
         1.0 if params.global_scale is None else float(params.global_scale),
         work.table,
         _as_input(params.scales.reshape(-1)),
@@ -114,6 +117,8 @@ def pack(codes: NDArray[Any], plan: Plan, words: NDArray[Any]) -> None:
         launch(
             packing.pack_across,
             codes.size,
+            math.prod(words.shape) // after,
+            max(1, TASK // after),
             _as_input(codes.view(np.uint8).reshape(before, length, after)),
             plan.code_bits,
             words.reshape(before, -1, after),
@@ -122,8 +127,8 @@ def pack(codes: NDArray[Any], plan: Plan, words: NDArray[Any]) -> None:
         launch(
             packing.pack_lines,
             codes.size,
+            *packing.pieces(plan.rows, plan.cols),
             _as_input(_bytes(codes)),
-            plan.rows,
             plan.cols,
             plan.row_bytes,
             plan.code_bits,
@@ -144,8 +149,8 @@ def unpack(words: NDArray[Any], plan: Plan, codes: NDArray[Any]) -> None:
         launch(
             packing.unpack_lines,
             codes.size,
+            *packing.pieces(plan.rows, plan.cols),
             _as_input(_bytes(words)),
-            plan.rows,
             plan.cols,
             plan.row_bytes,
             plan.code_bits,
@@ -159,6 +164,8 @@ def _unpack_across(words: NDArray[Any], plan: Plan, codes: NDArray[Any], sign: i
     launch(
         packing.unpack_across,
         codes.size,
+        before * length,
+        max(1, TASK // after),
         _as_input(words.reshape(before, -1, after)),
         plan.code_bits,
         sign,
@@ -186,7 +193,7 @@ def _arrays(
     words: NDArray[np.uint8] = _NO_WORDS,
     params: Params | None = None,
 ) -> _Arrays:
-    """Return the arrays of a call. Ranges start at 0; symmetric float32 ranges become the scales in place."""
+    """Return the arrays of a call. Ranges start at 0; symmetric float32 ones become the scales."""
     x = _as_input(_flat(x))
     compute = "d" if x.dtype.char == "d" else "f"
     low = high = _NO_RANGE[compute]
@@ -210,7 +217,8 @@ def _measure(arrays: _Arrays, plan: Plan, options: Options, work: Jobs) -> np.fl
         x, _, low, high, scales, points, _, flags = arrays
         job = work.reduce if is_two_level else work.reduce_and_store
         partial = np.empty((work.blocks * work.chunks, 2))
-        launch(chunks.measure, x.size, x, job, partial, low, high, scales, points, flags)
+        launch(chunks.measure, x.size, job.parts, job.step, x, job.row, partial, flags)
+        chunks.fold(job.row, partial, low, high, scales, points)
     elif is_two_level:
         _quantize(arrays, work.measure)
     return _global_scale(arrays.high, plan, options) if is_two_level else None
@@ -218,7 +226,7 @@ def _measure(arrays: _Arrays, plan: Plan, options: Options, work: Jobs) -> np.fl
 
 def _quantize(
     arrays: _Arrays,
-    job: Any,
+    job: Job,
     global_scale: np.float32 | None = None,
     *,
     looks: bool = False,
@@ -229,9 +237,11 @@ def _quantize(
     launch(
         kernels.quantize,
         x.size,
+        job.parts,
+        job.step,
         looks,
         x,
-        job,
+        job.row,
         share,
         edges,
         low,
@@ -247,7 +257,8 @@ def _global_scale(high: NDArray[Any], plan: Plan, options: Options) -> np.float3
     """Return the scale that puts the largest block scale at the end of its dtype."""
     real = high.dtype.type
     half = plan.value.half_range if plan.table is None else np.abs(plan.table).max()
-    largest = min(high.max() / real(half), real(SCALES["F32"].max))
+    with np.errstate(over="ignore"):  # a table of tiny numbers: the scale saturates
+        largest = min(high.max() / real(half), real(SCALES["F32"].max))
     share = largest / real(plan.scale.max)
     stored = np.float32(share)
     if options.scale_rounding == "up" and stored < share:

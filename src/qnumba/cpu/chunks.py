@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
-from qnumba.cpu.jit import inner, kernel
+from qnumba.cpu.jit import Kernel, inner, kernel, shared_kernel
 from qnumba.cpu.places import row_of, rows_of
 from qnumba.cpu.ranges import finite_extremes
 from qnumba.cpu.runs import absmax, extremes
@@ -21,27 +21,8 @@ LOW, HIGH = 0, 1  # columns of partial results; of a mean: how many values, and 
 
 
 @kernel
-def measure(threads, x, jobs, partial, low, high, scales, points, flags):
-    """Find the ranges of all blocks by chunks, and store their scales if the job says so.
-
-    ``partial`` is float64 of shape (blocks * chunks per block, 2).
-    """
-    chunks, per_task = partial.shape[0], jobs[0].per_task
-    if not threads:
-        measure_chunks(np.int64(0), chunks, x, jobs, partial, flags)
-    else:
-        for task in prange((chunks + per_task - 1) // per_task):
-            first = np.int64(task) * per_task
-            measure_chunks(first, min(chunks, first + per_task), x, jobs, partial, flags)
-    fold_chunks(jobs[0], partial, low, high)
-    if jobs[0].stores:
-        raw = np.empty(min(TILE, scales.size), np.float64)
-        store_scales(jobs[0], 1.0, low, high, 0, scales.size, scales, points, raw)
-
-
-@inner
 def measure_chunks(first, stop, x, jobs, partial, flags):
-    """Measure some chunks."""
+    """Measure some chunks. ``partial`` is float64 of shape (blocks * chunks per block, 2)."""
     job = jobs[0]
     values = np.empty(TILE, np.float32)
     sums = np.empty(LANES, np.float64)
@@ -49,6 +30,27 @@ def measure_chunks(first, stop, x, jobs, partial, flags):
         block, start = chunk // job.chunks, chunk % job.chunks * CHUNK
         if not measure_chunk(job, x, block, start, values, sums, partial[chunk]):
             flags[0] = 1
+
+
+@shared_kernel
+def measure_shared(chunks, step, x, jobs, partial, flags):
+    """Measure all chunks in threads."""
+    for task in prange((chunks + step - 1) // step):
+        first = np.int64(task) * step
+        measure_chunks(first, min(chunks, first + step), x, jobs, partial, flags)
+
+
+measure = Kernel(measure_chunks, measure_shared)
+
+
+@kernel
+def fold(jobs, partial, low, high, scales, points):
+    """Fold the chunks of every block into its range, and store the scales if the job says so."""
+    job = jobs[0]
+    fold_chunks(job, partial, low, high)
+    if job.stores:
+        raw = np.empty(min(TILE, scales.size), np.float64)
+        store_scales(job, 1.0, low, high, 0, scales.size, scales, points, raw)
 
 
 @inner

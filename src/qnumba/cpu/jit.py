@@ -12,7 +12,7 @@ import os
 import threading
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numba
 import numpy as np
@@ -83,18 +83,32 @@ def inner(function: Callable[..., Any]) -> Callable[..., Any]:
     return numba.njit(**OPTIONS)(function)  # type: ignore[no-any-return]
 
 
-def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function that ``launch`` calls, and keep it on disk where that is possible.
+class Kernel(NamedTuple):
+    """A loop over parts of an array: one part after the other, and parts shared by threads.
 
-    Its first argument says whether its loops may use threads.
+    ``alone(first, stop, *arguments)`` runs some parts, ``shared(parts, step, *arguments)`` gives
+    them to threads, ``step`` at a time. Each is compiled when it is first called, so who has small
+    arrays only never waits for the second.
     """
-    compiled = numba.njit(parallel=True, **OPTIONS)(function)
+
+    alone: Callable[..., Any]
+    shared: Callable[..., Any]
+
+
+def kernel(function: Callable[..., Any], *, parallel: bool = False) -> Callable[..., Any]:
+    """Compile a function that Python calls, and keep it on disk where that is possible."""
+    compiled = numba.njit(parallel=parallel, **OPTIONS)(function)
     if IS_COMPILED:
         try:
             compiled._cache = SourcesCache(function)  # noqa: SLF001 - what cache=True does
         except RuntimeError as error:  # no folder can be written
             _warn_once(error)
     return compiled  # type: ignore[no-any-return]
+
+
+def shared_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a function whose ``prange`` loops use threads."""
+    return kernel(function, parallel=True)
 
 
 def compiled_as(loop: Callable[..., Any]) -> Callable[..., Any]:
@@ -117,25 +131,27 @@ _one_at_a_time = threading.Lock()
 _is_serial = False
 
 
-def launch(function: Callable[..., Any], size: int, *arguments: Any) -> None:
-    """Run a kernel: with threads if there are enough elements and threads are safe here.
+def launch(loops: Kernel, size: int, parts: int, step: int, *arguments: Any) -> None:
+    """Run a kernel over its parts, with threads if there are enough elements and it is safe here.
+
+    A thread takes ``step`` parts at a time.
 
     Numba's ``workqueue`` layer aborts the process when two threads run kernels at the same time, so
     there one kernel at a time has threads, from the main thread; all others run without.
     """
     if size < PARALLEL_FROM or _is_serial:
-        function(False, *arguments)  # noqa: FBT003 - the one argument all kernels share
+        loops.alone(0, parts, *arguments)
     elif _layer() != "workqueue":
-        function(True, *arguments)  # noqa: FBT003
+        loops.shared(parts, step, *arguments)
     elif threading.current_thread() is threading.main_thread() and _one_at_a_time.acquire(
         blocking=False
     ):
         try:
-            function(True, *arguments)  # noqa: FBT003
+            loops.shared(parts, step, *arguments)
         finally:
             _one_at_a_time.release()
     else:
-        function(False, *arguments)  # noqa: FBT003
+        loops.alone(0, parts, *arguments)
 
 
 def _layer() -> str:

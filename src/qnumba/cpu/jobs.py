@@ -34,8 +34,7 @@ KEPT_INFINITY = {"E5M2": 0x7C}
 
 _WHOLE = (
     *("axes", "rows", "cols", "block_cols", "blocks", "row_bytes", "code_bits"),
-    *("group_rows", "group_cols", "col_groups", "items", "per_chunk", "tile_rows", "ahead"),
-    *("chunks", "per_task"),
+    *("group_rows", "group_cols", "col_groups", "tile_rows", "ahead", "chunks"),
     *("kind", "width", "lo", "hi", "mantissa", "emax", "mask", "number_sign", "half_shift"),
     *("sign_bit", "nan_code", "nan_sign", "infinity_code"),
     *("power_bias", "power_max", "scale_drop", "scale_bias"),
@@ -58,6 +57,14 @@ JOB = np.dtype(
 )
 
 
+class Job(NamedTuple):
+    """A row of numbers for a kernel, how many parts it has, and how many a thread takes at once."""
+
+    row: Any
+    parts: int
+    step: int
+
+
 class Jobs(NamedTuple):
     """The jobs of a plan, and the arrays beside them.
 
@@ -65,15 +72,15 @@ class Jobs(NamedTuple):
     on any rows, ``reduce`` and ``reduce_and_store`` on chunks of large blocks.
     """
 
-    measure: Any
-    store: Any
-    measure_and_store: Any
-    store_and_encode: Any
-    measure_to_encode: Any
-    encode: Any
-    decode: Any
-    reduce: Any
-    reduce_and_store: Any
+    measure: Job
+    store: Job
+    measure_and_store: Job
+    store_and_encode: Job
+    measure_to_encode: Job
+    encode: Job
+    decode: Job
+    reduce: Job
+    reduce_and_store: Job
     is_large: bool
     blocks: int
     chunks: int
@@ -89,23 +96,29 @@ def jobs(plan: Plan, options: Options, is_brain: bool) -> Jobs:  # noqa: FBT001 
     size = math.prod(step for _, step in plan.outer) * plan.block_cols
     chunks = -(-size // LARGE_BLOCK)
     whole, free = common | _whole_blocks(plan), common | _any_rows(plan)
-    reduced = common | {"chunks": chunks, "per_task": max(1, TASK // size), "group_rows": 1}
+    blocks = math.prod(plan.grid)
+    reduced = common | {"chunks": chunks, "group_rows": 1}
+    reduced |= {"parts": blocks * chunks, "step": max(1, TASK // size)}
     return Jobs(
-        measure=row(JOB, **whole, measures=True),
-        store=row(JOB, **whole, stores=True),
-        measure_and_store=row(JOB, **whole, measures=True, stores=True),
-        store_and_encode=row(JOB, **whole, stores=True, encodes=True),
-        measure_to_encode=row(JOB, **whole, measures=True, stores=True, encodes=True),
-        encode=row(JOB, **free, encodes=True),
-        decode=row(JOB, **free),
-        reduce=row(JOB, **reduced),
-        reduce_and_store=row(JOB, **reduced, stores=True),
+        measure=_job(**whole, measures=True),
+        store=_job(**whole, stores=True),
+        measure_and_store=_job(**whole, measures=True, stores=True),
+        store_and_encode=_job(**whole, stores=True, encodes=True),
+        measure_to_encode=_job(**whole, measures=True, stores=True, encodes=True),
+        encode=_job(**free, encodes=True),
+        decode=_job(**free),
+        reduce=_job(**reduced),
+        reduce_and_store=_job(**reduced, stores=True),
         is_large=common["is_mean"] or size > LARGE_BLOCK,
-        blocks=math.prod(plan.grid),
+        blocks=blocks,
         chunks=chunks,
         edges={"f": _edges(plan, np.float32), "d": _edges(plan, np.float64)},
         table=_table(plan),
     )
+
+
+def _job(*, parts: int, step: int, **numbers: Any) -> Job:
+    return Job(row(JOB, **numbers), parts, step)
 
 
 def _places(plan: Plan) -> dict[str, Any]:
@@ -168,8 +181,8 @@ def _items(plan: Plan, rows: int, cols: int, items: int) -> dict[str, Any]:
         "group_rows": rows,
         "group_cols": cols,
         "col_groups": -(-plan.cols // cols),
-        "items": items,
-        "per_chunk": max(1, TASK // (rows * cols)),
+        "parts": items,
+        "step": max(1, TASK // (rows * cols)),
         "tile_rows": max(1, TILE // cols) if is_whole else 1,
         "has_runs": plan.scheme.mode != "lookup"
         and (plan.block_cols % LANES == 0 or plan.block_cols >= LONG_RUN),

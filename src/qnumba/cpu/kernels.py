@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
-from qnumba.cpu.jit import inner, kernel
+from qnumba.cpu.jit import Kernel, inner, kernel, shared_kernel
 from qnumba.cpu.places import row_of, rows_of
 from qnumba.cpu.ranges import measure_tile
 from qnumba.cpu.scales import store_scales
@@ -32,54 +32,14 @@ def make_room(size):
 
 
 @kernel
-def quantize(threads, looks, x, jobs, global_scale, edges, low, high, scales, points, words, flags):
-    """Measure ranges, store scales and encode codes of every item, as far as the job says.
+def quantize_items(
+    first, stop, looks, x, jobs, global_scale, edges, low, high, scales, points, words, flags
+):
+    """Measure ranges, store scales and encode codes of some items, as far as the job says.
 
     ``flags[0]`` becomes 1 where values that are not finite are seen: by a job that measures, or
     where an encoder ``looks`` for them.
     """
-    items, per_chunk = jobs[0].items, jobs[0].per_chunk
-    if not threads:
-        quantize_items(
-            np.int64(0),
-            items,
-            looks,
-            x,
-            jobs,
-            global_scale,
-            edges,
-            low,
-            high,
-            scales,
-            points,
-            words,
-            flags,
-        )
-        return
-    for chunk in prange((items + per_chunk - 1) // per_chunk):
-        first = np.int64(chunk) * per_chunk  # one type in both branches: compiled once
-        quantize_items(
-            first,
-            min(items, first + per_chunk),
-            looks,
-            x,
-            jobs,
-            global_scale,
-            edges,
-            low,
-            high,
-            scales,
-            points,
-            words,
-            flags,
-        )
-
-
-@inner
-def quantize_items(
-    first, stop, looks, x, jobs, global_scale, edges, low, high, scales, points, words, flags
-):
-    """Quantize some items."""
     job = jobs[0]
     room = make_room(x.size)
     raw = np.empty(min(TILE, scales.size), np.float64)
@@ -98,6 +58,33 @@ def quantize_items(
             )
         if not is_finite:
             flags[0] = 1
+
+
+@shared_kernel
+def quantize_shared(
+    items, step, looks, x, jobs, global_scale, edges, low, high, scales, points, words, flags
+):
+    """Quantize all items in threads."""
+    for chunk in prange((items + step - 1) // step):
+        first = np.int64(chunk) * step
+        quantize_items(
+            first,
+            min(items, first + step),
+            looks,
+            x,
+            jobs,
+            global_scale,
+            edges,
+            low,
+            high,
+            scales,
+            points,
+            words,
+            flags,
+        )
+
+
+quantize = Kernel(quantize_items, quantize_shared)
 
 
 @inner
@@ -151,19 +138,6 @@ def encode_item(job, x, place, looks, edges, params, words, room):
 
 
 @kernel
-def dequantize(threads, words, jobs, global_scale, table, scales, points, out):
-    """Decode every item."""
-    items, per_chunk = jobs[0].items, jobs[0].per_chunk
-    if not threads:
-        dequantize_items(np.int64(0), items, words, jobs, global_scale, table, scales, points, out)
-        return
-    for chunk in prange((items + per_chunk - 1) // per_chunk):
-        first = np.int64(chunk) * per_chunk  # one type in both branches: compiled once
-        stop = min(items, first + per_chunk)
-        dequantize_items(first, stop, words, jobs, global_scale, table, scales, points, out)
-
-
-@inner
 def dequantize_items(first, stop, words, jobs, global_scale, table, scales, points, out):
     """Decode some items."""
     job = jobs[0]
@@ -178,3 +152,15 @@ def dequantize_items(first, stop, words, jobs, global_scale, table, scales, poin
             for column in range(first_column, stop_column, TILE):
                 tile = (tile_rows, min(TILE, stop_column - column), group, row, column)
                 decode_tile(job, words, tile, table, params, out, room)
+
+
+@shared_kernel
+def dequantize_shared(items, step, words, jobs, global_scale, table, scales, points, out):
+    """Decode all items in threads."""
+    for chunk in prange((items + step - 1) // step):
+        first = np.int64(chunk) * step
+        stop = min(items, first + step)
+        dequantize_items(first, stop, words, jobs, global_scale, table, scales, points, out)
+
+
+dequantize = Kernel(dequantize_items, dequantize_shared)

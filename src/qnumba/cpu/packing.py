@@ -6,33 +6,26 @@ of a word is k rows further down.
 
 from __future__ import annotations
 
+import numpy as np
 from numba import prange
 
-from qnumba.cpu.jit import inner, kernel
+from qnumba.cpu.jit import Kernel, inner, kernel, shared_kernel
 from qnumba.cpu.runs import pack, unpack
 
 PIECE = 65536  # codes that are packed at a time: a whole number of bytes
 
 
+def pieces(rows: int, cols: int) -> tuple[int, int]:
+    """Return how many pieces rows have, and how many of them a thread takes at a time."""
+    return rows * -(-cols // PIECE), max(1, PIECE // cols)
+
+
 @kernel
-def pack_lines(threads, codes, rows, cols, row_bytes, width, words):
-    """Pack rows of codes; the last words of a row are filled up with zeros."""
-    pieces = (cols + PIECE - 1) // PIECE
-    per_task = max(1, PIECE // cols)
-    if not threads:
-        pack_pieces(0, rows * pieces, pieces, codes, cols, row_bytes, width, words)
-        return
-    for task in prange((rows * pieces + per_task - 1) // per_task):
-        first = task * per_task
-        stop = min(rows * pieces, first + per_task)
-        pack_pieces(first, stop, pieces, codes, cols, row_bytes, width, words)
-
-
-@inner
-def pack_pieces(first, stop, pieces, codes, cols, row_bytes, width, words):
-    """Pack some pieces of rows."""
+def pack_pieces(first, stop, codes, cols, row_bytes, width, words):
+    """Pack some pieces of rows; the last words of a row are filled up with zeros."""
+    per_row = (cols + PIECE - 1) // PIECE
     for piece in range(first, stop):
-        row, column = piece // pieces, piece % pieces * PIECE
+        row, column = piece // per_row, piece % per_row * PIECE
         count = min(PIECE, cols - column)
         line = row * row_bytes
         pack(codes, row * cols + column, count, width, words, line + column * width // 8)
@@ -41,30 +34,40 @@ def pack_pieces(first, stop, pieces, codes, cols, row_bytes, width, words):
                 words[k] = 0
 
 
+@shared_kernel
+def pack_shared(parts, step, codes, cols, row_bytes, width, words):
+    """Pack all pieces in threads."""
+    for task in prange((parts + step - 1) // step):
+        first = np.int64(task) * step
+        pack_pieces(first, min(parts, first + step), codes, cols, row_bytes, width, words)
+
+
+pack_lines = Kernel(pack_pieces, pack_shared)
+
+
 @kernel
-def unpack_lines(threads, words, rows, cols, row_bytes, width, sign, codes):
-    """Unpack rows of codes; ``sign`` is the sign bit of a two's complement field, or 0."""
-    pieces = (cols + PIECE - 1) // PIECE
-    per_task = max(1, PIECE // cols)
-    if not threads:
-        unpack_pieces(0, rows * pieces, pieces, words, cols, row_bytes, width, sign, codes)
-        return
-    for task in prange((rows * pieces + per_task - 1) // per_task):
-        first = task * per_task
-        stop = min(rows * pieces, first + per_task)
-        unpack_pieces(first, stop, pieces, words, cols, row_bytes, width, sign, codes)
-
-
-@inner
-def unpack_pieces(first, stop, pieces, words, cols, row_bytes, width, sign, codes):
-    """Unpack some pieces of rows."""
+def unpack_pieces(first, stop, words, cols, row_bytes, width, sign, codes):
+    """Unpack some pieces of rows; ``sign`` is the sign bit of a two's complement field, or 0."""
+    per_row = (cols + PIECE - 1) // PIECE
     for piece in range(first, stop):
-        row, column = piece // pieces, piece % pieces * PIECE
+        row, column = piece // per_row, piece % per_row * PIECE
         count = min(PIECE, cols - column)
         start = row * cols + column
         unpack(words, row * row_bytes + column * width // 8, count, width, codes, start)
         if sign:
             extend_signs(codes[start : start + count], sign)
+
+
+@shared_kernel
+def unpack_shared(parts, step, words, cols, row_bytes, width, sign, codes):
+    """Unpack all pieces in threads."""
+    for task in prange((parts + step - 1) // step):
+        first = np.int64(task) * step
+        stop = min(parts, first + step)
+        unpack_pieces(first, stop, words, cols, row_bytes, width, sign, codes)
+
+
+unpack_lines = Kernel(unpack_pieces, unpack_shared)
 
 
 @inner
@@ -75,16 +78,22 @@ def extend_signs(codes, sign):
 
 
 @kernel
-def pack_across(threads, codes, width, words):
-    """Pack codes of shape (before, length, after) into words of shape (before, lines, after)."""
-    per_word = words.itemsize * 8 // width
-    before, lines = words.shape[0], words.shape[1]
-    if not threads:
-        for line in range(before * lines):
-            pack_line_across(codes, line // lines, line % lines, per_word, width, words)
-        return
-    for line in prange(before * lines):
+def pack_some_across(first, stop, codes, width, words):
+    """Pack some lines of words of shape (before, lines, after) from (before, length, after)."""
+    per_word, lines = words.itemsize * 8 // width, words.shape[1]
+    for line in range(first, stop):
         pack_line_across(codes, line // lines, line % lines, per_word, width, words)
+
+
+@shared_kernel
+def pack_across_shared(parts, step, codes, width, words):
+    """Pack all lines in threads."""
+    for task in prange((parts + step - 1) // step):
+        first = np.int64(task) * step
+        pack_some_across(first, min(parts, first + step), codes, width, words)
+
+
+pack_across = Kernel(pack_some_across, pack_across_shared)
 
 
 @inner
@@ -102,15 +111,22 @@ def pack_line_across(codes, outer, line, per_word, width, words):
 
 
 @kernel
-def unpack_across(threads, words, width, sign, codes):
-    """Unpack words of shape (before, lines, after) into codes of shape (before, length, after)."""
-    before, length = codes.shape[0], codes.shape[1]
-    if not threads:
-        for line in range(before * length):
-            unpack_line_across(words, line // length, line % length, width, sign, codes)
-        return
-    for line in prange(before * length):
+def unpack_some_across(first, stop, words, width, sign, codes):
+    """Unpack some lines of codes of shape (before, length, after) from (before, lines, after)."""
+    length = codes.shape[1]
+    for line in range(first, stop):
         unpack_line_across(words, line // length, line % length, width, sign, codes)
+
+
+@shared_kernel
+def unpack_across_shared(parts, step, words, width, sign, codes):
+    """Unpack all lines in threads."""
+    for task in prange((parts + step - 1) // step):
+        first = np.int64(task) * step
+        unpack_some_across(first, min(parts, first + step), words, width, sign, codes)
+
+
+unpack_across = Kernel(unpack_some_across, unpack_across_shared)
 
 
 @inner

@@ -12,7 +12,6 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from qnumba.cpu.simd import (
-    FLOAT,
     I8,
     I32,
     I64,
@@ -26,7 +25,6 @@ from qnumba.cpu.simd import (
     sweep,
     sweep_beside,
 )
-
 
 # --- ranges of x[start:start + count]
 
