@@ -4,14 +4,18 @@ Every scheme there can be of (mode, store, value type, level, scale dtype), pack
 axis and along another, quantizes and decodes a small array on every backend. A backend supports a
 scheme if it gives the bits of the reference; the reference, if encoding again what it decodes gives
 the same codes, and its record reads back.
+
+The page is made anywhere, but CUDA runs only on a machine with a GPU. There,
+``python docs/make_support.py cuda`` keeps the answers in support_cuda.toml, from which the page has
+its column.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sys
-from importlib import import_module
-from importlib.util import find_spec
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,7 +23,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from make_tables import table
 
-from qnumba import reference
+import qnumba as qn
+from qnumba import cpu, reference
 from qnumba.errors import SchemeError
 from qnumba.formats import MODES, SCALES, STORES, VALUES
 from qnumba.layout import plan
@@ -33,14 +38,13 @@ else:
     import tomli as tomllib  # pytest brings it
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-    from types import ModuleType
+    from collections.abc import Callable, Iterable, Iterator
 
 DOCS = Path(__file__).resolve().parent
 PAGE = DOCS / "support.md"
+RECORD = DOCS / "support_cuda.toml"
 BURN = DOCS / "burn_support.toml"
 PART = re.compile(r"(<!-- support: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
-NAMES = {"reference": "reference", "cpu": "CPU", "cuda": "CUDA"}
 LEVELS = ("tensor", "block", "two-level")
 SHAPE = (5, 21)  # no multiple of a block or a word
 BLOCK = (2, 8)
@@ -98,23 +102,48 @@ def cases() -> Iterator[Case]:
         yield Case(mode, store, value, level, scale, scheme)
 
 
-def works(backend: ModuleType, scheme: Scheme) -> bool:
+def works(answers: Callable[[Scheme], bool], scheme: Scheme) -> bool:
     """Return whether a backend does a scheme right, packed along either axis."""
-    packed = scheme.store != "native"
-    return all(_agrees(backend, scheme.replace(pack_axis=axis)) for axis in (0, 1)[: 1 + packed])
+    axes = (0,) if scheme.store == "native" else (0, 1)
+    return all(_works_so(answers, scheme.replace(pack_axis=axis)) for axis in axes)
 
 
-def _agrees(backend: ModuleType, scheme: Scheme) -> bool:
+def _works_so(answers: Callable[[Scheme], bool], scheme: Scheme) -> bool:
     try:
-        words, params, decoded = _run(backend, scheme, X)
+        return answers(scheme)
     except NotImplementedError:
         return False
-    if backend is reference:
-        again, _, _ = _run(backend, scheme, decoded, params)
-        read, _ = from_record(to_record(plan(scheme, SHAPE), words, params), plan(scheme, SHAPE))
-        return np.array_equal(words, again) and np.array_equal(words, read)
-    wanted, _, numbers = _run(reference, scheme, X)
-    return np.array_equal(words, wanted) and np.array_equal(decoded, numbers)
+
+
+def is_consistent(scheme: Scheme) -> bool:
+    """Return whether the reference finds its own codes again, in numbers and in a record."""
+    layout = plan(scheme, SHAPE)
+    words, params, decoded = _run(reference, scheme, X)
+    again, _, _ = _run(reference, scheme, decoded, params)
+    read, _ = from_record(to_record(layout, words, params), layout)
+    return np.array_equal(words, again) and np.array_equal(words, read)
+
+
+def agrees(run: Callable[[Scheme], tuple[Any, Any]], scheme: Scheme) -> bool:
+    """Return whether the words and the decoded numbers of a run are those of the reference."""
+    words, numbers = run(scheme)
+    wanted, _, decoded = _run(reference, scheme, X)
+    return np.array_equal(words, wanted) and np.array_equal(numbers, decoded)
+
+
+def on_host(backend: Any) -> Callable[[Scheme], tuple[Any, Any]]:
+    """Return the function that runs a scheme on a backend for NumPy arrays."""
+    return lambda scheme: _run(backend, scheme, X)[::2]
+
+
+def on_device(to_device: Callable[[Any], Any]) -> Callable[[Scheme], tuple[Any, Any]]:
+    """Return the function that runs a scheme on a CUDA array, through the front door."""
+
+    def run(scheme: Scheme) -> tuple[Any, Any]:
+        q = qn.quantize(to_device(X), scheme)
+        return q.to_host().words, q.dequantize().copy_to_host()
+
+    return run
 
 
 def _run(backend: Any, scheme: Scheme, x: Any, params: Any = None) -> tuple[Any, Any, Any]:
@@ -126,10 +155,23 @@ def _run(backend: Any, scheme: Scheme, x: Any, params: Any = None) -> tuple[Any,
     return words, params, decoded
 
 
-def backends() -> dict[str, ModuleType]:
-    """Return the backends that are here and run on this machine's arrays, by their names."""
-    found = [name for name in ("reference", "cpu") if find_spec(f"qnumba.{name}")]
-    return {NAMES[name]: import_module(f"qnumba.{name}") for name in found}
+def backends() -> dict[str, Callable[[Scheme], bool]]:
+    """Return what answers for each backend, by its name; CUDA answers from its record."""
+    found = {"reference": is_consistent, "CPU": partial(agrees, on_host(cpu))}
+    if RECORD.exists():
+        fails = set(tomllib.loads(RECORD.read_text(encoding="utf-8"))["fails"])
+        found["CUDA"] = lambda scheme: str(scheme) not in fails
+    return found
+
+
+def record(run: Callable[[Scheme], tuple[Any, Any]], how: str) -> None:
+    """Run every scheme on a CUDA device, and keep which fail, and how it was run."""
+    schemes = {case.scheme.replace(pack_axis=axis): None for case in cases() for axis in (0, 1)}
+    answers = partial(agrees, run)
+    fails = [str(scheme) for scheme in schemes if not _works_so(answers, scheme)]
+    lines = "".join(f"    {json.dumps(scheme)},\n" for scheme in fails)
+    text = f"how = {json.dumps(how)}\nfails = [\n{lines}]\n"
+    RECORD.write_text(text, encoding="utf-8")
 
 
 def burn_rows() -> list[Burn]:
@@ -145,7 +187,7 @@ def burn_rows() -> list[Burn]:
 
 def support() -> str:
     """Return the table of what works where; value types with the same answers share a line."""
-    modules, burn = backends(), burn_rows()
+    answers, burn = backends(), burn_rows()
     lines: dict[tuple[str, ...], list[str]] = {}
     places: dict[tuple[str, ...], list[Case]] = {}
     for case in cases():
@@ -153,12 +195,12 @@ def support() -> str:
     for (mode, store, value, level), group in places.items():
         scales = [case.scale for case in group]
         here = [
-            _listed([case.scale for case in group if works(module, case.scheme)], scales)
-            for module in modules.values()
+            _listed([case.scale for case in group if works(one, case.scheme)], scales)
+            for one in answers.values()
         ]
         key = (mode, f"`{store}`", level, " ".join(scales), *here, _marks(group, burn))
         lines.setdefault(key, []).append(value)
-    head = ("mode", "store", "value types", "level", "scales", *modules, "burn")
+    head = ("mode", "store", "value types", "level", "scales", *answers, "burn")
     rows = [(*key[:2], " ".join(values), *key[2:]) for key, values in lines.items()]
     return table(head, rows)
 
@@ -180,7 +222,12 @@ def burn_table() -> str:
 def counts() -> str:
     """Return how much was run."""
     every = list(cases())
-    return f"{len(every)} combinations, {len({case[:4] for case in every})} without scale dtypes.\n"
+    short = len({case[:4] for case in every})
+    text = f"{len(every)} combinations, {short} without scale dtypes."
+    if RECORD.exists():
+        how = tomllib.loads(RECORD.read_text(encoding="utf-8"))["how"]
+        text += f" CUDA was run on {how}."
+    return f"{text}\n"
 
 
 def _listed(names: list[str], every: Iterable[str]) -> str:
@@ -209,6 +256,10 @@ def filled(text: str) -> str:
 
 def main() -> None:
     """Fill the page."""
+    if sys.argv[1:] == ["cuda"]:
+        from numba import cuda  # noqa: PLC0415 - from the cuda extras, only where there is a GPU
+
+        record(on_device(cuda.to_device), cuda.get_current_device().name.decode())
     PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     print(f"wrote {PAGE.name}: {', '.join(backends())}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from types import SimpleNamespace
 
 import make_support
@@ -40,25 +41,48 @@ def test_the_table_has_every_scheme():
 
 @pytest.mark.parametrize("name", make_support.backends())
 def test_every_backend_does_every_scheme(name):
-    backend = make_support.backends()[name]
-    assert not [str(case.scheme) for case in CASES if not make_support.works(backend, case.scheme)]
+    answers = make_support.backends()[name]
+    assert not [str(case.scheme) for case in CASES if not make_support.works(answers, case.scheme)]
 
 
-def test_a_wrong_or_missing_operation_shows():
-    scheme = qn.PRESETS["int8"]
+def refuse(*_):
+    raise qn.UnsupportedSchemeError("no")
 
-    def refuse(*_):
-        raise qn.UnsupportedSchemeError("no")
 
-    def wrong(words, plan, params, out):
-        reference.dequantize(words, plan, params, out)
-        out += np.float32(1)
+def wrong(words, plan, params, out):
+    reference.dequantize(words, plan, params, out)
+    out += np.float32(1)
 
-    right = reference.quantize
-    assert make_support.works(SimpleNamespace(**vars(reference)), scheme)
-    for quantize, dequantize in ((refuse, reference.dequantize), (right, refuse), (right, wrong)):
-        backend = SimpleNamespace(quantize=quantize, dequantize=dequantize)
-        assert not make_support.works(backend, scheme)
+
+@pytest.mark.parametrize(
+    ("quantize", "dequantize", "right"),
+    [
+        (reference.quantize, reference.dequantize, True),
+        (refuse, reference.dequantize, False),
+        (reference.quantize, refuse, False),
+        (reference.quantize, wrong, False),
+    ],
+)
+def test_a_wrong_or_missing_operation_shows(quantize, dequantize, right):
+    run = make_support.on_host(SimpleNamespace(quantize=quantize, dequantize=dequantize))
+    answers = partial(make_support.agrees, run)
+    assert make_support.works(answers, qn.PRESETS["int8"]) is right
+
+
+def test_answers_from_another_machine_are_kept(tmp_path, monkeypatch):
+    def run(scheme):
+        if scheme.value == "E5M2" or (scheme.value == "U2" and scheme.pack_axis):
+            refuse()
+        return make_support.on_host(reference)(scheme)
+
+    monkeypatch.setattr(make_support, "RECORD", tmp_path / "record.toml")
+    make_support.record(run, 'a "device"')
+    answers = make_support.backends()["CUDA"]
+    for case in CASES:
+        fails = case.value == "E5M2" or (case.value == "U2" and case.store != "native")
+        assert make_support.works(answers, case.scheme) is not fails
+    assert 'CUDA was run on a "device".' in make_support.counts()
+    assert " CUDA |" in make_support.support()
 
 
 def test_burns_rows_name_what_there_is_and_speak_of_every_scheme():
