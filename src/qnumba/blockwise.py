@@ -44,7 +44,7 @@ def add_blocks(
 def per_element(per_block: NDArray[Any], layout: Plan, at: slice) -> NDArray[Any]:
     """Return each block's number at every element of a slab."""
     shape, block = layout.shape or (1,), layout.block or (1,)
-    grid = per_block.reshape(layout.grid or (1,) * len(shape))
+    grid: NDArray[Any] = per_block.reshape(layout.grid or (1,) * len(shape))
     grid = grid[np.arange(at.start, at.stop) // block[0]]
     for axis in range(1, len(shape)):
         grid = grid.take(np.arange(shape[axis]) // block[axis], axis=axis)

@@ -190,7 +190,7 @@ def _items(plan: Plan, rows: int, cols: int, items: int) -> dict[str, Any]:
 
 
 def _values(plan: Plan, options: Options) -> dict[str, Any]:
-    """What the codes mean, and the codes of what is not finite."""
+    """Return what the codes mean, and the codes of what is not finite."""
     value, mode = plan.value, plan.scheme.mode
     sign_bit = 1 << (value.bits - 1)
     numbers = {

@@ -74,7 +74,7 @@ unpack_lines = Kernel(unpack_pieces, unpack_shared)
 def extend_signs(codes, sign):
     """Make the fields of two's complement numbers whole bytes."""
     for k in range(codes.size):
-        codes[k] = (codes[k] ^ sign) - sign
+        codes[k] = ((int(codes[k]) ^ sign) - sign) & 255
 
 
 @kernel
@@ -136,4 +136,5 @@ def unpack_line_across(words, outer, line, width, sign, codes):
     source, target = words[outer, line // per_word], codes[outer, line]
     shift, mask = words.dtype.type(line % per_word * width), 2**width - 1
     for k in range(target.size):
-        target[k] = (((source[k] >> shift) & mask) ^ sign) - sign
+        field = int(source[k] >> shift) & mask
+        target[k] = ((field ^ sign) - sign) & 255

@@ -37,7 +37,7 @@ class Real(NamedTuple):
 
     @property
     def almost_half(self) -> float:
-        """The number before 0.5: added before truncation, it lets ties and what is above them up."""
+        """The number before 0.5: added before truncation, it lets ties and more go up."""
         return 0.5 - 0.5 ** (self.mantissa + 2)
 
 

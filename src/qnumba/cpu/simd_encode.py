@@ -83,8 +83,8 @@ def extremes(_typing, x, start, count):
         sweep(builder, args[2], ends[0], body)
         for relation, name, best in zip("<>", ("fmin", "fmax"), ends, strict=True):
             vector = builder.load(best[real.lanes])
-            name = f"llvm.vector.reduce.{name}.{suffix(vector.type)}"
-            keep(relation, call(builder, name, real.kind, vector), best[1])
+            reduce = f"llvm.vector.reduce.{name}.{suffix(vector.type)}"
+            keep(relation, call(builder, reduce, real.kind, vector), best[1])
         found = [builder.load(best[1]) for best in ends]
         return context.make_tuple(builder, signature.return_type, found)
 
@@ -122,7 +122,7 @@ def encode_int(_typing, x, start, count, e, z, first, each, lo, hi, away, out, t
             return builder.fadd(value, push)
 
         with builder.if_else(away) as branches:
-            for branch, rounded in zip(branches, (from_zero, to_even), strict=True):
+            for branch, rounded in zip(branches, (from_zero, to_even), strict=True):  # noqa: B007 - body
                 with branch:
                     sweep_beside(builder, args[2], (real.lanes, 1), args[6], beside, body)
         return context.get_dummy_value()
@@ -183,7 +183,7 @@ def encode_float(_typing, x, start, count, e, first, each, mantissa, smallest, t
 
 @intrinsic
 def encode_lookup(_typing, x, start, count, e, first, each, edges, steps, out, to):
-    """Indices: how many of the ``steps`` edges a ratio is above. NaN: 0."""
+    """Count how many of the ``steps`` edges each ratio is above: its index. NaN: 0."""
     real = REALS[x.dtype]
     widths = (4 * real.lanes, real.lanes, 1)  # wide: an edge is loaded once for many values
 

@@ -275,5 +275,7 @@ def finish(values, count, is_brain, out, to):
 @overload(finish)
 def _finish(values, count, is_brain, out, to):
     if out.dtype == types.uint16:
-        return lambda values, count, is_brain, out, to: narrow(values, count, is_brain, out, to)
+        return lambda values, count, is_brain, out, to: narrow(  # noqa: PLW0108 - names are matched
+            values, count, is_brain, out, to
+        )
     return lambda values, count, is_brain, out, to: None
