@@ -24,7 +24,7 @@ MAX_LINES = 400
 # A module imports from its own line and the lines above it, never from those below.
 LAYERS = (
     ("data", "devices", "errors", "formats", "memo"),
-    ("fit_rules", "rules"),
+    ("fields", "fit_rules", "rules"),
     ("scheme",),
     ("blockwise", "layout", "params", "validate"),
     ("cpu", "gpu", "reference"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qnumba.devices import is_cuda_array, require_numba_cuda
-from qnumba.errors import DataError, QuantizedTypeError
+from qnumba.errors import DataError, QuantizedTypeError, SchemeError
 from qnumba.formats import FLOATS
 from qnumba.memo import memo
 
@@ -106,6 +106,30 @@ def float_dtype(dtype: Any) -> np.dtype[Any]:
         message = f"cannot decode to {dtype!r}; use one of {', '.join(FLOATS)}"
         raise QuantizedTypeError(message)
     return found
+
+
+def decode_target(out: Any, shape: tuple[int, ...], words: NDArray[Any]) -> NDArray[Any]:
+    """Return where to decode ``words`` to: ``out``, or an array to copy into it afterwards.
+
+    Raises
+    ------
+    QuantizedTypeError
+        If ``out`` is no array of a float dtype.
+    SchemeError
+        If it has another shape or cannot be written.
+    """
+    if not isinstance(out, np.ndarray):
+        message = f"out is a {type(out).__name__}; give a NumPy array"
+        raise QuantizedTypeError(message)
+    dtype = float_dtype(out.dtype)
+    if out.shape != shape or not out.flags.writeable:
+        fix = f"give a writeable array of shape {shape}"
+        problem = f"has shape {out.shape}" if out.shape != shape else "cannot be written"
+        raise SchemeError(f"out {problem}; {fix}", field="out", value=out.shape, fix=fix)
+    plain = out.flags.c_contiguous and out.flags.aligned and dtype.isnative
+    if plain and not np.may_share_memory(out, words):
+        return out
+    return np.empty(shape, dtype.newbyteorder("="))
 
 
 def backend() -> ModuleType:

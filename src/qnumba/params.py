@@ -69,7 +69,7 @@ def public_params(params: Params, layout: object) -> QParams:
     return public
 
 
-def read_only(array: NDArray[Any]) -> NDArray[Any]:
+def read_only(array: Any) -> Any:
     """Return a view that cannot be written through; a CUDA array, which has none, itself."""
     if not isinstance(array, np.ndarray):
         return array

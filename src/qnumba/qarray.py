@@ -11,7 +11,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from qnumba import moves, serialize
 from qnumba.devices import is_cuda_array
 from qnumba.errors import QuantizedTypeError, SchemeError
-from qnumba.inputs import backend, cuda_home, float_dtype
+from qnumba.inputs import backend, cuda_home, decode_target, float_dtype
 from qnumba.layout import Plan, plan
 from qnumba.order import Order
 from qnumba.params import Params, QParams, public_params, read_only
@@ -80,7 +80,8 @@ class QArray(Order, NDArrayOperatorsMixin):
     def words(self) -> NDArray[Any]:
         """The codes as stored, packed as the scheme's store says. A read-only view."""
         self._filled()
-        return read_only(self._words)
+        words: NDArray[Any] = read_only(self._words)
+        return words
 
     @property
     def params(self) -> QParams:
@@ -125,7 +126,7 @@ class QArray(Order, NDArrayOperatorsMixin):
         if self.scheme.store == "native":
             return self.words
         if is_cuda_array(self._words):
-            return cuda_home().codes(self._plan, self._words)
+            return cuda_home().codes(self._plan, self._words)  # type: ignore[no-any-return]
         codes = np.empty(self.shape, self._plan.code_dtype)
         backend().unpack(self._words, self._plan, codes)
         return codes
@@ -160,8 +161,12 @@ class QArray(Order, NDArrayOperatorsMixin):
         """
         params = self._filled()
         if is_cuda_array(self._words):
-            return cuda_home().dequantize(self._plan, self._words, params, dtype, out)
-        target = np.empty(self.shape, float_dtype(dtype)) if out is None else _target(out, self)
+            return cuda_home().dequantize(self._plan, self._words, params, dtype, out)  # type: ignore[no-any-return]
+        target = (
+            np.empty(self.shape, float_dtype(dtype))
+            if out is None
+            else decode_target(out, self.shape, self._words)
+        )
         backend().dequantize(self._words, self._plan, params, target)
         if out is None:
             return target
@@ -372,6 +377,15 @@ class QArray(Order, NDArrayOperatorsMixin):
 def scheme_of(q: Any) -> Scheme:
     """Return the scheme of a quantized array.
 
+    Parameters
+    ----------
+    q : QArray
+        The quantized array.
+
+    Returns
+    -------
+    Scheme
+
     Raises
     ------
     QuantizedTypeError
@@ -382,19 +396,3 @@ def scheme_of(q: Any) -> Scheme:
     kind = getattr(q, "dtype", type(q).__name__)
     message = f"Quantization scheme is not valid for dtype {kind}; call quantize() first"
     raise QuantizedTypeError(message)
-
-
-def _target(out: Any, q: QArray) -> NDArray[Any]:
-    """Return where to decode to: ``out`` itself, or an array to copy into it afterwards."""
-    if not isinstance(out, np.ndarray):
-        message = f"out is a {type(out).__name__}; give a NumPy array"
-        raise QuantizedTypeError(message)
-    dtype = float_dtype(out.dtype)
-    if out.shape != q.shape or not out.flags.writeable:
-        fix = f"give a writeable array of shape {q.shape}"
-        problem = f"has shape {out.shape}" if out.shape != q.shape else "cannot be written"
-        raise SchemeError(f"out {problem}; {fix}", field="out", value=out.shape, fix=fix)
-    plain = out.flags.c_contiguous and out.flags.aligned and dtype.isnative
-    if plain and not np.may_share_memory(out, q._words):  # noqa: SLF001
-        return out
-    return np.empty(q.shape, dtype.newbyteorder("="))

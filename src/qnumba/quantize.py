@@ -125,12 +125,28 @@ def _quantize_on_cuda(
 def dequantize(
     q: Any, dtype: DTypeLike | str = np.float32, out: NDArray[Any] | None = None
 ) -> NDArray[Any]:
-    """Return the numbers a quantized array stands for; see ``QArray.dequantize``.
+    """Return the numbers a quantized array stands for.
+
+    Parameters
+    ----------
+    q : QArray
+        The quantized array.
+    dtype : dtype-like
+        float32 (default), float64, float16 or bfloat16.
+    out : numpy.ndarray, optional
+        Where to put them; its dtype wins over ``dtype``.
+
+    Returns
+    -------
+    numpy.ndarray
+        Of the shape of ``q``.
 
     Raises
     ------
     QuantizedTypeError
-        If ``q`` is not quantized.
+        If ``q`` is not quantized, or the dtype is not one of those.
+    SchemeError
+        If ``out`` has another shape or cannot be written.
     """
     if not isinstance(q, QArray):
         message = f"Expected a quantized array, got {type(q).__name__}; call quantize() first"
@@ -152,6 +168,13 @@ def warmup(scheme: Scheme | str, *, dtype: DTypeLike = np.float32) -> float:
     -------
     float
         Seconds it took.
+
+    Raises
+    ------
+    SchemeError
+        If it is not a scheme.
+    QuantizedTypeError
+        If the dtype cannot be quantized.
     """
     known = as_scheme(scheme)
     rank = max(len(known.block or ()), known.pack_axis + 1)

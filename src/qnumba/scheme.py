@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from qnumba.errors import SchemeError
+from qnumba.fields import canonical_block, canonical_table, table_name, table_text
 from qnumba.formats import (
     TABLES,
     VALUES,
@@ -20,7 +19,7 @@ from qnumba.formats import (
 from qnumba.rules import SCHEME_RULES, Rule, closest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -90,12 +89,12 @@ class Scheme:
     ) -> None:
         """Bring every argument to its one normal form, and refuse what is not a scheme."""
         set_all = self.__dict__.update
-        block = _canonical_block(block)
+        block = canonical_block(block)
         if block is not None and block_scale is None:
             block_scale = "F32"
         set_all(value=value, mode=mode, block=block, block_scale=block_scale)
         set_all(tensor_scale=tensor_scale, store=store, pack_axis=pack_axis)
-        set_all(table=_canonical_table(table))
+        set_all(table=canonical_table(table))
         for rule in SCHEME_RULES:
             if rule.broken(self):
                 raise refusal(rule, self, dict(vars(self)))
@@ -120,7 +119,7 @@ class Scheme:
         shown = {f.name: getattr(self, f.name) for f in fields(self)[1:]}
         shown = {name: given for name, given in shown.items() if given != _defaults(self)[name]}
         if self.table is not None:
-            shown["table"] = _table_name(self.table)
+            shown["table"] = table_name(self.table)
         parts = [repr(self.value), *(f"{name}={given!r}" for name, given in shown.items())]
         return f"Scheme({', '.join(parts)})"
 
@@ -128,7 +127,7 @@ class Scheme:
         """Return the text form, which ``Scheme.parse`` reads back."""
         words = [self.value, "" if self.mode == "symmetric" else self.mode]
         if self.table is not None:
-            words.append(f"table={_table_text(self.table)}")
+            words.append(f"table={table_text(self.table)}")
         if self.block is not None:
             words.append(f"block={'x'.join(map(str, self.block))}:{self.block_scale}")
         if self.tensor_scale is not None:
@@ -182,7 +181,22 @@ class Scheme:
         return self.block_scale or self.tensor_scale or "F32"
 
     def replace(self, **changes: Any) -> Scheme:
-        """Return this scheme with some arguments changed."""
+        """Return this scheme with some arguments changed.
+
+        Parameters
+        ----------
+        **changes
+            Arguments of ``Scheme``, by name.
+
+        Returns
+        -------
+        Scheme
+
+        Raises
+        ------
+        SchemeError
+            If they do not make a scheme.
+        """
         return Scheme(**{f.name: getattr(self, f.name) for f in fields(self)} | changes)
 
     def permute(self, axes: Sequence[int]) -> Scheme:
@@ -220,7 +234,24 @@ class Scheme:
         return self.replace(block=block, pack_axis=pack_axis)
 
     def swapaxes(self, rank: int, first: int, second: int) -> Scheme:
-        """Return the scheme of an array of ``rank`` axes after two of them were swapped."""
+        """Return the scheme of an array after two of its axes were swapped.
+
+        Parameters
+        ----------
+        rank : int
+            Number of axes of the array.
+        first, second : int
+            The axes to swap.
+
+        Returns
+        -------
+        Scheme
+
+        Raises
+        ------
+        SchemeError
+            If the block or the packed axis needs more axes than there are.
+        """
         axes = list(range(rank))
         axes[first], axes[second] = axes[second], axes[first]
         return self.permute(axes)
@@ -275,44 +306,6 @@ def _defaults(scheme: Scheme) -> dict[str, Any]:
         "store": store,
         "pack_axis": 0,
     }
-
-
-def _canonical_block(block: object) -> Any:
-    """Return a block as a tuple without leading 1s; what is not a block is left to the rules."""
-    if isinstance(block, list):
-        block = tuple(block)
-    if isinstance(block, (int, np.integer)) and not isinstance(block, bool):
-        block = (block,)
-    if not isinstance(block, tuple):
-        return block
-    block = tuple(int(b) if isinstance(b, np.integer) else b for b in block)
-    while len(block) > 1 and block[0] == 1 and not isinstance(block[0], bool):
-        block = block[1:]
-    return block
-
-
-def _canonical_table(table: object) -> Any:
-    """Return a table as a tuple of float32 numbers; what is no table is left to the rules."""
-    if table is None or (isinstance(table, str) and table not in TABLES):
-        return table
-    if isinstance(table, str):
-        return TABLES[table]
-    try:
-        entries: Iterable[Any] = iter(table)  # type: ignore[call-overload]
-        with np.errstate(over="ignore"):
-            return tuple(float(np.float32(entry)) for entry in entries)
-    except (TypeError, ValueError):
-        return table
-
-
-def _table_name(table: Any) -> Any:
-    """Return the name of a known table, else the table."""
-    return next((name for name, entries in TABLES.items() if entries == table), table)
-
-
-def _table_text(table: Any) -> str:
-    name = _table_name(table)
-    return name if isinstance(name, str) else ",".join(str(np.float32(entry)) for entry in table)
 
 
 def _read_word(word: str, text: str, arguments: dict[str, Any]) -> None:

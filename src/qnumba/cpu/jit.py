@@ -27,7 +27,7 @@ OPTIONS = {"error_model": "numpy", "nogil": True}
 IS_COMPILED = not numba.config.DISABLE_JIT
 
 # Elements from which threads are worth their start: 1 us when they spin, 20 to 100 when they sleep.
-PARALLEL_FROM = 2**17
+PARALLEL_FROM = 2**18
 
 
 def _hash_of_sources(folder: Path) -> str:
