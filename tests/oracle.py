@@ -235,9 +235,7 @@ def _affine(block: np.ndarray, scheme: Any, scale_rounding: str) -> tuple[np.flo
     return scale, int(np.clip(zero, a, b))
 
 
-def _two_levels(
-    raw: np.ndarray, dtype: str, scale_rounding: str
-) -> tuple[np.ndarray, np.float32]:
+def _two_levels(raw: np.ndarray, dtype: str, scale_rounding: str) -> tuple[np.ndarray, np.float32]:
     kind = raw.dtype.type
     top = kind(min(float(raw.max()) if raw.size else 0.0, FLOAT32_MAX))
     unit = store_scale(top / kind(SCALE_MAXIMA[dtype]), "F32", scale_rounding)

@@ -7,8 +7,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 from hypothesis import strategies as st
-from oracle import BITS, INTEGER_RANGES, MINIFLOATS
 
+from oracle import BITS, INTEGER_RANGES, MINIFLOATS
 from qnumba.scheme import Scheme
 
 SIGNED = [name for name in INTEGER_RANGES if name.startswith("Q")]

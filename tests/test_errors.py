@@ -5,7 +5,6 @@ import pickle
 
 import numpy as np
 import pytest
-from support import golden
 
 import qnumba as qn
 from qnumba import errors
@@ -17,6 +16,7 @@ from qnumba.errors import (
     SchemeError,
     UnsupportedSchemeError,
 )
+from support import golden
 
 ROWS = golden("errors")
 TWO = "Q8S block=4:UE4M3 tensor=F32"
@@ -157,8 +157,11 @@ REFUSED = {
 # burn's condition -> a call that gives an answer here, and the codes it gives.
 WORKS = {
     "QuantizedBytes::new: values are u8, not i8": (
-        lambda: qn.quantize(np.arange(8, dtype=np.uint8), "U8 affine", params=qn.QParams(
-            np.array(1, np.float32), None, np.array(0))),
+        lambda: qn.quantize(
+            np.arange(8, dtype=np.uint8),
+            "U8 affine",
+            params=qn.QParams(np.array(1, np.float32), None, np.array(0)),
+        ),
         range(8),
     ),
     "QuantizedBytes::new: UE8M0 scales": (
@@ -262,7 +265,9 @@ def test_a_scheme_error_says_what_where_and_what_to_do():
     assert isinstance(error.nearest, qn.Scheme)
 
 
-@pytest.mark.parametrize("copier", [copy.copy, copy.deepcopy, lambda e: pickle.loads(pickle.dumps(e))])
+@pytest.mark.parametrize(
+    "copier", [copy.copy, copy.deepcopy, lambda e: pickle.loads(pickle.dumps(e))]
+)
 def test_errors_survive_copying_and_pickling(copier):
     with pytest.raises(SchemeError) as caught:
         qn.Scheme("Q8S", block=0)

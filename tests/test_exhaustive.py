@@ -10,12 +10,12 @@ from fractions import Fraction
 
 import ml_dtypes
 import numpy as np
-import oracle
 import pytest
-from support import Params, assert_same_bits, dequantize_on, quantize_on
 
+import oracle
 from qnumba.formats import VALUES
 from qnumba.scheme import Scheme
+from support import Params, assert_same_bits, dequantize_on, quantize_on
 
 STEP = 97 if os.environ.get("NUMBA_DISABLE_JIT", "0") != "0" else 1
 PATTERNS = np.arange(0, 2**16, STEP, dtype=np.uint16)

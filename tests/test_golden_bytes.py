@@ -1,15 +1,15 @@
 """burn's record bytes: written and read back. Where burn's record is inconsistent, ours is not."""
 
 import numpy as np
-import oracle
 import pytest
-from support import STORE_NAMES, assert_same_bits, code_dtype, f32, golden, golden_scheme
 
+import oracle
 import qnumba as qn
 from qnumba.errors import DecodeError
 from qnumba.layout import plan
 from qnumba.params import Params
 from qnumba.serialize import record_size, to_record
+from support import STORE_NAMES, assert_same_bits, code_dtype, f32, golden, golden_scheme
 
 ROWS = golden("quantized_bytes")
 WRITTEN = [row for row in ROWS if row["kind"] == "new"]

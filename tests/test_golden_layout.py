@@ -1,8 +1,14 @@
 """burn's layouts and schemes: words, record lengths, grids, blocks, permutations, packing."""
 
 import numpy as np
-import oracle
 import pytest
+
+import oracle
+from qnumba.errors import SchemeError
+from qnumba.formats import SCALES, VALUES
+from qnumba.layout import plan
+from qnumba.scheme import PRESETS, Scheme, expand_block
+from qnumba.serialize import record_size
 from support import (
     STORE_NAMES,
     assert_same_bits,
@@ -12,12 +18,6 @@ from support import (
     pack_on,
     unpack_on,
 )
-
-from qnumba.errors import SchemeError
-from qnumba.formats import SCALES, VALUES
-from qnumba.layout import plan
-from qnumba.scheme import PRESETS, Scheme, expand_block
-from qnumba.serialize import record_size
 
 LAYOUT = golden("layout")
 SCHEMES = golden("scheme")
@@ -236,7 +236,9 @@ def test_pack_and_unpack(backend, row):
 
 
 def test_pack_counts():
-    assert [sum(row["op"] == op for row in PACKING) for op in ("pack_i8s_to_u32s", "unpack_u32")] == [
+    assert [
+        sum(row["op"] == op for row in PACKING) for op in ("pack_i8s_to_u32s", "unpack_u32")
+    ] == [
         7,
         32,
     ]

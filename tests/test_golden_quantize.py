@@ -5,8 +5,14 @@ burn-flex multiplies by a reciprocal and is not matched.
 """
 
 import numpy as np
-import oracle
 import pytest
+
+import oracle
+import qnumba as qn
+from qnumba.errors import DataError, SchemeError
+from qnumba.formats import STORES
+from qnumba.layout import plan
+from qnumba.scheme import Scheme
 from support import (
     STORE_NAMES,
     Params,
@@ -18,12 +24,6 @@ from support import (
     golden_scheme,
     quantize_on,
 )
-
-import qnumba as qn
-from qnumba.errors import DataError, SchemeError
-from qnumba.formats import STORES
-from qnumba.layout import plan
-from qnumba.scheme import Scheme
 
 ROWS = golden("quantize")
 BY_CASE = {row["case"]: row for row in ROWS}

@@ -4,15 +4,15 @@ Q2S in blocks of one is a bare scale: half its range is 1, so calibration stores
 """
 
 import numpy as np
-import oracle
 import pytest
-from support import assert_same_bits, calibrate_on, dequantize_on, f32, golden, quantize_on
 
+import oracle
 from qnumba.errors import DecodeError
 from qnumba.layout import plan
 from qnumba.params import Params
 from qnumba.scheme import Scheme
 from qnumba.serialize import decode_scales, encode_scales
+from support import assert_same_bits, calibrate_on, dequantize_on, f32, golden, quantize_on
 
 DTYPES = ["F32", "F16", "BF16", "UE8M0", "UE4M3"]
 FORMATS = {"e4m3": "E4M3", "e5m2": "E5M2", "e2m1": "E2M1"}

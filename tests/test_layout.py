@@ -1,16 +1,16 @@
 """Plans: integers only, checked by walking over every element of small arrays."""
 
 import numpy as np
-import oracle
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import SHAPES, schemes
-from support import assert_same_bits, pack_on, unpack_on
 
+import oracle
 from qnumba.errors import SchemeError
 from qnumba.layout import plan
 from qnumba.scheme import Scheme
+from strategies import SHAPES, schemes
+from support import assert_same_bits, pack_on, unpack_on
 
 CASES = SHAPES.flatmap(lambda shape: st.tuples(st.just(shape), schemes(len(shape))))
 

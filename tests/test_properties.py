@@ -6,9 +6,11 @@
 from fractions import Fraction
 
 import numpy as np
-import oracle
 from hypothesis import assume, given
 from hypothesis import strategies as st
+
+import oracle
+import qnumba as qn
 from strategies import DTYPES, LAYOUTS, SHAPES, arrays, cases, options_for, schemes
 from support import (
     Params,
@@ -17,8 +19,6 @@ from support import (
     dequantize_on,
     quantize_on,
 )
-
-import qnumba as qn
 
 
 def assert_same_params(actual, expected, what):

@@ -3,14 +3,14 @@
 import ml_dtypes
 import numpy as np
 import pytest
-from strategies import DTYPES, LAYOUTS
-from support import assert_same_bits, quantize_on
 
 import qnumba as qn
 from qnumba.errors import DataError, QuantizedTypeError, SchemeError
 from qnumba.formats import SCALES, VALUES, decode_table
 from qnumba.params import Params
 from qnumba.scheme import PRESETS, Scheme
+from strategies import DTYPES, LAYOUTS
+from support import assert_same_bits, quantize_on
 
 F32 = np.float32
 ONE = Params(np.array(1, F32))
@@ -109,7 +109,12 @@ def test_minifloats_keep_the_sign_of_zero(backend):
 def test_affine_adds_the_zero_point_after_rounding(backend):
     params = Params(np.array(1, F32), None, np.array(1, np.int32))
     x = np.array([0.5, 1.5, 2.5, -0.5], F32)
-    assert quantize_on(backend, x, Scheme("U8", mode="affine"), params).codes.tolist() == [1, 3, 3, 1]
+    assert quantize_on(backend, x, Scheme("U8", mode="affine"), params).codes.tolist() == [
+        1,
+        3,
+        3,
+        1,
+    ]
     made = quantize_on(backend, x, Scheme("U8", mode="affine"), params, rounding="away")
     assert made.codes.tolist() == [2, 3, 4, 0]
 
@@ -244,9 +249,7 @@ def test_nearest_scales(backend):
 def test_a_scale_that_rounds_to_zero(backend):
     x = np.array([1e-9, -1e-9], F32)
     for value, codes in (("Q8S", [0, 0]), ("E4M3", [0, 0x80])):
-        made = quantize_on(
-            backend, x, Scheme(value, tensor_scale="F16"), scale_rounding="nearest"
-        )
+        made = quantize_on(backend, x, Scheme(value, tensor_scale="F16"), scale_rounding="nearest")
         assert made.params.scales == 0
         assert made.codes.tolist() == codes
     affine = Scheme("Q8S", mode="affine", tensor_scale="F16")

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import schemes
 
 from qnumba.errors import SchemeError
 from qnumba.formats import VALUES
 from qnumba.scheme import PRESETS, Scheme
+from strategies import schemes
 
 ANY_RANK = st.integers(0, 6).flatmap(lambda rank: schemes(rank))
 
@@ -147,7 +147,9 @@ def test_bad_text(text):
     assert caught.value.field
 
 
-@given(st.text(max_size=40) | st.text(alphabet="Q8SU4E2M1 block=tnsr:F163xlupfi_ka,.-", max_size=60))
+@given(
+    st.text(max_size=40) | st.text(alphabet="Q8SU4E2M1 block=tnsr:F163xlupfi_ka,.-", max_size=60)
+)
 def test_no_text_breaks_the_parser(text):
     try:
         scheme = Scheme.parse(text)

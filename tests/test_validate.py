@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import DTYPES, SCALES, SHAPES, arrays, schemes
 
 import qnumba as qn
 from qnumba.errors import DataError, QuantizationError, SchemeError
-from qnumba.formats import MODES, SCALES as SCALE_ROWS, STORES, VALUES
+from qnumba.formats import MODES, STORES, VALUES
+from qnumba.formats import SCALES as SCALE_ROWS
 from qnumba.scheme import PRESETS, Scheme
 from qnumba.validate import validate
+from strategies import DTYPES, SCALES, SHAPES, arrays, schemes
 
 KIND = {name: row.kind for name, row in VALUES.items()}
 
@@ -29,8 +30,7 @@ def is_legal(value, mode, level, block_scale, tensor_scale, store):
     if store == "packed_u8" and VALUES[value].bits == 8:
         return False
     if level == "block" and tensor_scale is not None:
-        two = block_scale in {"F16", "UE4M3"} and tensor_scale == "F32" and mode != "affine"
-        return two
+        return block_scale in {"F16", "UE4M3"} and tensor_scale == "F32" and mode != "affine"
     return level == "block" or block_scale is None
 
 
@@ -207,7 +207,11 @@ PARAMS = [
     ("Q8S", qn.QParams(np.array(1, np.float32), None, np.array(0, np.int32)), "zero_points"),
     ("U8 affine", qn.QParams(np.array(1, np.float32)), "zero_points"),
     ("U8 affine", qn.QParams(np.array(1, np.float32), None, np.array(255, np.int32)), None),
-    ("U8 affine", qn.QParams(np.array(1, np.float32), None, np.array(256, np.int32)), "zero_points"),
+    (
+        "U8 affine",
+        qn.QParams(np.array(1, np.float32), None, np.array(256, np.int32)),
+        "zero_points",
+    ),
     ("U8 affine", qn.QParams(np.array(1, np.float32), None, np.array(-1, np.int32)), "zero_points"),
     ("U8 affine", qn.QParams(np.array(1, np.float32), None, np.zeros(1, np.int32)), "zero_points"),
     ("Q8S block=4:F16 tensor=F32", qn.QParams(np.ones(2, np.float32)), "global_scale"),
@@ -345,4 +349,4 @@ def test_a_repeat_is_a_look_up():
 
 
 def test_scale_names():
-    assert SCALES == list(SCALE_ROWS)
+    assert list(SCALE_ROWS) == SCALES

@@ -271,7 +271,7 @@ def _extreme(
     numbers = reader.decode(best)
     if keepdims:
         shape = (1,) * rank if axis is None else (*others[:along], 1, *others[along:])
-        return positions.reshape(shape), numbers.reshape(shape)
+        positions, numbers = positions.reshape(shape), numbers.reshape(shape)
     return positions[()], numbers[()]
 
 

@@ -107,7 +107,8 @@ def _quantize_on_cuda(
     given = None
     if params is not None:
         known = getattr(params, "stored_for", None) is layout
-        given = given_params(params if known else home.host_params(params), layout, options)
+        on_host = isinstance(params, QParams) and not known
+        given = given_params(home.host_params(params) if on_host else params, layout, options)
     native = home.native(source.view)
     if out is None:
         out = QArray(layout, home.new_words(layout, native), None, source_dtype="")

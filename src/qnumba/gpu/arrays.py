@@ -118,7 +118,7 @@ def empty(shape: tuple[int, ...], dtype: str, like: View) -> Any:
     if like.kind == "torch":
         torch = sys.modules["torch"]
         name = dtype if hasattr(torch, dtype) else {"uint32": "int32"}.get(dtype, dtype)
-        return torch.empty(shape, dtype=getattr(torch, name), device=like.owner.device)
+        return torch.empty(shape, dtype=getattr(torch, name), device=f"cuda:{like.device}")
     if like.kind == "cupy":
         return sys.modules["cupy"].empty(shape, _numpy_name(dtype))
     return driver.allocate(shape, _numpy_name(dtype), like.stream)

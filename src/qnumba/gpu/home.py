@@ -14,7 +14,7 @@ from qnumba.formats import FLOATS
 from qnumba.gpu import driver, general, operations, ranges
 from qnumba.gpu.arrays import View, empty, view
 from qnumba.gpu.launch import BYTES, INTS, ints, run
-from qnumba.params import Params
+from qnumba.params import Params, QParams
 
 if TYPE_CHECKING:
     from qnumba.layout import Plan
@@ -196,9 +196,10 @@ def to_host(plan: Plan, words: Any, params: Params) -> tuple[Any, Params]:
     return copy, Params(scales, None if over is None else np.float32(over[()]), points)
 
 
-def host_params(params: Params) -> Params:
-    """Return parameters as NumPy arrays."""
-    return Params(*(_read(part) for part in params))
+def host_params(params: QParams) -> QParams:
+    """Return parameters as NumPy arrays; waits for the device where they are on one."""
+    over = _read(params.global_scale)
+    return QParams(_read(params.scales), over, _read(params.zero_points))
 
 
 def _read(part: Any) -> Any:

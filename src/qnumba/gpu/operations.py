@@ -280,3 +280,8 @@ def _decode_any(
     signature = types.void(BYTES, *arguments)
     pointers = (source.pointer, target.pointer, count, *numbers, table)
     run(general.decode, signature, count, source.stream, *pointers, *places, form, row)
+
+
+def forget_tables() -> None:
+    """Drop the lookup tables that devices hold, as their memory goes away."""
+    _tables.clear()

@@ -33,7 +33,13 @@ def requantized(q: Q, scheme: Scheme | str, options: dict[str, Any]) -> Q:
         fix = f"use {', '.join(Options._fields)}"
         message = f"{', '.join(sorted(unknown))} is no option; {fix}"
         raise SchemeError(message, field="options", value=options, fix=fix)
-    return encode(q, q.dequantize(), known, Options(**options))
+    return encode(q, _numbers_of(q), known, Options(**options))
+
+
+def _numbers_of(q: Held) -> NDArray[Any]:
+    """Return the decoded numbers of an array in the host's memory."""
+    parts_of(q)  # refuses any other
+    return q.dequantize()
 
 
 def changed(scheme: Scheme, other: Scheme | str | None, changes: dict[str, Any]) -> Scheme:
@@ -46,7 +52,7 @@ def converted(q: Q, scheme: Scheme) -> Q:
     """Return an array of another scheme that decodes to the same bits."""
     require(scheme, q.shape, "float32")
     if not q.size:
-        return encode(q, q.dequantize(), scheme, Options())
+        return encode(q, _numbers_of(q), scheme, Options())
     parts, layout = parts_of(q), plan(scheme, q.shape)
     params = _regrid(_relevel(parts, scheme), parts.plan, layout)
     _require_stored(params, layout)

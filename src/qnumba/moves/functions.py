@@ -56,8 +56,8 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.argmin: lambda a, axis=None, *, keepdims=False: a.argmin(axis, keepdims=keepdims),
     np.max: lambda a, axis=None, *, keepdims=False: a.max(axis, keepdims=keepdims),
     np.min: lambda a, axis=None, *, keepdims=False: a.min(axis, keepdims=keepdims),
-    np.sort: lambda a, axis=-1: a.sort(axis),
-    np.argsort: lambda a, axis=-1: a.argsort(axis),
+    np.sort: lambda a, axis=-1, kind=None: a.sort(axis),  # noqa: ARG005 - stable is every kind
+    np.argsort: lambda a, axis=-1, kind=None: a.argsort(axis),  # noqa: ARG005
 }
 FUNCTIONS |= {np.amax: FUNCTIONS[np.max], np.amin: FUNCTIONS[np.min]}
 

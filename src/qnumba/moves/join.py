@@ -199,7 +199,7 @@ def _joined_params(arrays: list[Parts], axis: int) -> tuple[list[int] | None, Pa
     axes = [axes_of(parts.plan)[axis] for parts in arrays]
     widest = max(axes, key=lambda each: each.block)
     runs = runs_of_joined([each.extent for each in axes], widest.declared)
-    extent = runs.extent(widest)
+    extent = runs.extent(widest) if any(parts.plan.size for parts in arrays) else widest.declared
     if extent is None:
         raise _partial(axes, widest.block, axis)
     declared = [each.declared for each in axes_of(arrays[0].plan)]

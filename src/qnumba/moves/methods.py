@@ -130,23 +130,23 @@ class Moves(Axes):
         IndexError
             If a position is outside the axis.
         """
-        if axis is None:
-            return self.reshape(-1, requantize=requantize).take(indices, 0, requantize=requantize)
-        along = normalize_axis_index(axis, len(self.shape))
-        positions = read_positions(indices, self.shape[along], along)
+        shape = (self.size,) if axis is None else self.shape
+        along = normalize_axis_index(0 if axis is None else axis, len(shape))
+        positions = read_positions(indices, shape[along], along)
         inner = positions.shape
-        picks: list[Any] = [range(extent) for extent in self.shape]
+        picks: list[Any] = [range(extent) for extent in shape]
         picks[along] = positions.reshape(-1)
         places = [number for number in range(len(picks)) if number != along or inner]
 
         def exact() -> Parts:
-            taken = select(parts_of(self), picks, places, "take")
+            source = parts_of(self) if axis is not None else reshaped(parts_of(self), shape)
+            taken = select(source, picks, places, "take")
             if len(inner) < 2:  # noqa: PLR2004 - one axis came in the place of one
                 return taken
-            return reshaped(taken, (*self.shape[:along], *inner, *self.shape[along + 1 :]))
+            return reshaped(taken, (*shape[:along], *inner, *shape[along + 1 :]))
 
         return self._moved(
-            exact, lambda numbers: np.take(numbers, positions, along), requantize=requantize
+            exact, lambda numbers: np.take(numbers, positions, axis), requantize=requantize
         )
 
     def take_along_axis(self, indices: Any, axis: int = -1, *, requantize: bool = False) -> Self:

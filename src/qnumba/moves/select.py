@@ -67,11 +67,12 @@ def _select_params(
     params = parts.params
     if parts.scheme.block is None:
         return None, params
+    empty = not all(len(pick) for pick in picks)
     extents, blocks = [], []
     for number, (axis, pick) in enumerate(zip(axes_of(parts.plan), picks, strict=True)):
         is_range = isinstance(pick, range)
         runs = runs_of_range(pick, axis.block) if is_range else runs_of_indices(pick, axis.block)
-        extent = runs.extent(axis)
+        extent = axis.declared if empty else runs.extent(axis)
         if extent is None:
             raise _cut_error(move, number, axis, pick)
         extents.append(extent)
