@@ -1,10 +1,9 @@
-"""Which moves are exact, which are refused and in what words, and NumPy's own functions."""
+"""Which moves are exact, and which are refused in what words."""
 
 from __future__ import annotations
 
 import itertools
 import pickle
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ import qnumba as qn
 from qnumba.layout import plan
 from qnumba.moves import InexactMoveError, concatenate, split, stack
 from qnumba.moves.blocks import Axis, regroup, runs_of_indices, runs_of_range
-from qnumba.moves.functions import FUNCTIONS
 from support import assert_same_bits
 
 X = np.random.default_rng(0).normal(size=(6, 80)).astype(np.float32)
@@ -347,75 +345,3 @@ def test_an_unfinished_array_does_not_move():
     for move in (lambda: q[0], lambda: q.T, lambda: q.reshape(-1), lambda: concatenate([q, q])):
         with pytest.raises(qn.SchemeError, match="did not finish"):
             move()
-
-
-NUMPY = {
-    np.reshape: lambda a: np.reshape(a, (3, 2, 80)),
-    np.ravel: np.ravel,
-    np.transpose: np.transpose,
-    np.matrix_transpose: np.matrix_transpose,
-    np.moveaxis: lambda a: np.moveaxis(a[None], [0, 2], [-1, 0]),
-    np.swapaxes: lambda a: np.swapaxes(a, 0, 1),
-    np.flip: lambda a: np.flip(a, 1),
-    np.fliplr: np.fliplr,
-    np.flipud: np.flipud,
-    np.take: lambda a: np.take(a, [[1, 2], [3, 0]], axis=0),
-    np.take_along_axis: lambda a: np.take_along_axis(a, np.array([[3], [1]] * 3), axis=1),
-    np.broadcast_to: lambda a: np.broadcast_to(a, (2, 6, 80)),
-    np.expand_dims: lambda a: np.expand_dims(a, (0, -1)),
-    np.squeeze: lambda a: np.squeeze(np.expand_dims(a, 1), axis=1),
-    np.concatenate: lambda a: np.concatenate([a, a], axis=1),
-    np.stack: lambda a: np.stack((a, a), axis=-1),
-    np.split: lambda a: np.split(a, 5, axis=1)[2],
-    np.argmax: lambda a: np.argmax(a, axis=0, keepdims=True),
-    np.argmin: np.argmin,
-    np.max: lambda a: np.max(a, axis=1),
-    np.min: np.min,
-    np.sort: np.sort,
-    np.argsort: lambda a: np.argsort(a, axis=0, kind="stable"),
-    np.shape: np.shape,
-    np.ndim: np.ndim,
-    np.size: lambda a: np.size(a, 1),
-}
-
-
-@pytest.mark.parametrize("function", NUMPY, ids=lambda function: function.__name__)
-def test_numpy_functions(function):
-    found, expected = NUMPY[function](Q), NUMPY[function](Q.dequantize())
-    found = found.dequantize() if isinstance(found, qn.QArray) else found
-    assert_same_bits(found, expected)
-
-
-def test_every_numpy_function_of_the_table_is_tested():
-    assert set(FUNCTIONS) == {*NUMPY, np.amax, np.amin}
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: np.mean(Q), r"np\.mean needs q\.dequantize\(\) first"),
-        (lambda: np.dot(Q, X.T), r"np\.dot needs"),
-        (lambda: np.where(X > 0, Q, X), r"np\.where needs"),
-        (lambda: np.max(Q, where=X > 0), "np.max of a quantized array: .*'where'"),
-        (lambda: np.take(Q, [0], 0, mode="wrap"), "np.take of a quantized array: .*'mode'"),
-        (lambda: np.reshape(Q, (80, 6), order="F"), "row-major"),
-        (lambda: np.concatenate([Q, X]), "got ndarray"),
-        (lambda: np.add(Q, 1), "Should be float, got quantized"),
-    ],
-)
-def test_other_numpy_functions_are_refused(call, message):
-    with pytest.raises(qn.QuantizedTypeError, match=message):
-        call()
-
-
-def test_the_page_has_every_method():
-    page = (Path(__file__).parents[1] / "docs" / "moves.md").read_text(encoding="utf-8")
-    kinds = [
-        kind
-        for kind in qn.QArray.__mro__
-        if kind.__module__.startswith(("qnumba.moves", "qnumba.order"))
-    ]
-    names = {name for kind in kinds for name in vars(kind) if not name.startswith("_")}
-    held = {"scheme", "shape", "source_dtype", "options", "size", "codes", "dequantize"}
-    missing = [name for name in names - held if f"`{name}" not in page and f".{name}(" not in page]
-    assert not missing
