@@ -6,7 +6,7 @@
 from fractions import Fraction
 
 import numpy as np
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import oracle
@@ -68,6 +68,33 @@ def test_reference_and_cpu_agree(reference, cpu, case):
             for module in (cpu, reference)
         ]
         assert_same_bits(*decoded, f"{scheme} to {np.dtype(dtype)}")
+
+
+LARGE = [(2**18 + 7,), (513, 517), (37, 70, 131), (2, 3, 5, 7, 1301)]
+
+
+@settings(max_examples=max(settings.default.max_examples // 5, 1))
+@given(
+    case=st.sampled_from(LARGE).flatmap(
+        lambda shape: schemes(len(shape)).flatmap(
+            lambda scheme: st.tuples(
+                st.just(scheme), arrays(shape, nonfinite=True), options_for(scheme)
+            )
+        )
+    )
+)
+def test_reference_and_cpu_agree_on_arrays_that_threads_share(reference, cpu, case):
+    scheme, x, options = case
+    expected = quantize_on(reference, x, scheme, **options)
+    made = quantize_on(cpu, x, scheme, **options)
+    assert made.nonfinite == expected.nonfinite
+    assert_same_params(made.params, expected.params, str(scheme))
+    assert_same_bits(made.words, expected.words, f"{scheme}: words")
+    decoded = [
+        dequantize_on(module, made.words, scheme, x.shape, made.params, x.dtype)
+        for module in (cpu, reference)
+    ]
+    assert_same_bits(*decoded, f"{scheme}: decoded")
 
 
 @st.composite
