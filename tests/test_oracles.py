@@ -105,14 +105,13 @@ def test_onnx_float16(backend, dtype):
     assert_same_bits(made.codes, expected, dtype, given=x)
 
 
-@pytest.mark.parametrize("value", ["E4M3", "E5M2"])
-def test_onnx_float8(backend, numbers, value):
-    """Saturating float8, as ONNX has it by default."""
-    kind = np.dtype(oracle.MINIFLOATS[value])
+def test_onnx_float8(backend, numbers):
+    """Saturating float8, as ONNX has it by default. (Its Python door gives E4M3 only.)"""
+    kind = np.dtype(ml_dtypes.float8_e4m3fn)
     scale = np.array(0.1, F32)
     (expected,) = run_node("QuantizeLinear", [numbers, scale, np.zeros((), kind)], [kind.name])
-    made = quantize_on(backend, numbers, Scheme(value), Params(scale))
-    assert_same_bits(made.codes, expected.view(np.uint8), value, given=numbers)
+    made = quantize_on(backend, numbers, Scheme("E4M3"), Params(scale))
+    assert_same_bits(made.codes, expected.view(np.uint8), "E4M3", given=numbers)
 
 
 @pytest.mark.parametrize("value", oracle.MINIFLOATS)

@@ -98,7 +98,7 @@ def quantize(
 
 
 def _quantize_on_cuda(
-    x: Any, scheme: Scheme | str, params: QParams | None, options: Options, out: QArray | None
+    x: Any, scheme: Scheme | str, params: Any, options: Options, out: QArray | None
 ) -> QArray:
     """Do the same on a CUDA array; codes and parameters stay on its device."""
     home = cuda_home()

@@ -7,6 +7,7 @@ express; the reader says which file it was.
 
 from __future__ import annotations
 
+import importlib
 import io
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -122,10 +123,9 @@ def cbor() -> ModuleType:
         It is not installed.
     """
     try:
-        import cbor2  # noqa: PLC0415 - an extra, needed only here
+        return importlib.import_module("cbor2")  # an extra, needed only here
     except ImportError as error:
         raise ImportError('burnpack files need cbor2: pip install "qnumba[burn]"') from error
-    return cbor2
 
 
 def to_burn(scheme: Scheme) -> BurnScheme:
