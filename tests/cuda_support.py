@@ -41,7 +41,11 @@ class Case(NamedTuple):
 
 
 def hard(shape, seed=0, dtype="float32", *, special=False, magnitude=0):
-    """Return numbers with ties, zeros of both signs, all-zero blocks, subnormals and outliers."""
+    """Return numbers with ties, zeros of both signs, all-zero blocks and subnormals.
+
+    Every third seed has an outlier that leaves a per-tensor scheme nothing but zeros; every third,
+    numbers that lie on ties where the largest magnitude, 63.5, sets the scale.
+    """
     random = np.random.default_rng(seed)
     x = random.standard_normal(shape)
     flat = x.reshape(-1)
@@ -51,10 +55,15 @@ def hard(shape, seed=0, dtype="float32", *, special=False, magnitude=0):
         flat[start:stop] = what
     flat[25:30] *= 1e-38
     flat[230:290] *= 1e-40
-    flat[33:34] = 1e30 if DTYPES[dtype].itemsize > 2 or dtype == "bfloat16" else 6e4
+    if seed % 3 == 1:
+        flat[33:34] = 6e4 if dtype == "float16" else 1e30
+    if seed % 3 == 2:
+        flat[:] = np.clip(np.round(flat * 16) / 4, -63.5, 63.5)
+        flat[-7:-6] = 63.5
     flat *= 2.0**magnitude
     if special:
         flat[2:10:2] = (np.nan, np.inf, -np.inf, -np.nan)[: flat[2:10:2].size]
+        flat[3:4] = -900.0
         flat[100:112] = np.nan
     with np.errstate(all="ignore"):
         return x.astype(DTYPES[dtype])

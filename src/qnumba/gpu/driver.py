@@ -6,7 +6,6 @@ Tests put an emulated device here, so nothing else in the package calls the driv
 from __future__ import annotations
 
 import contextlib
-from functools import cache
 
 import numpy as np
 from numba import cuda
@@ -106,13 +105,17 @@ def write(array, handle):
     return copy
 
 
-@cache
-def _compiled(function, signature, _capability):
-    """Return the kernel of a function, with the one signature it has: typed once, here."""
-    return cuda.jit(signature)(function)
+_kernels = {}
 
 
 def launch(function, signature, grid, block, handle, arguments):
-    """Queue a kernel."""
-    kernel = _compiled(function, signature, capability())
-    kernel[grid, block, stream_of(handle)](*arguments)
+    """Queue a kernel; the first time, compile it for the one signature it has."""
+    key = (function, signature, capability())
+    if key not in _kernels:
+        _kernels[key] = cuda.jit(signature)(function)
+    _kernels[key][grid, block, stream_of(handle)](*arguments)
+
+
+def compiled_kernels():
+    """Return the kernels that were compiled in this process."""
+    return list(_kernels.values())
