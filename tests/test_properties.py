@@ -73,7 +73,7 @@ def test_reference_and_cpu_agree(reference, cpu, case):
 LARGE = [(2**18 + 7,), (513, 517), (37, 70, 131), (2, 3, 5, 7, 1301)]
 
 
-@settings(max_examples=max(settings.default.max_examples // 5, 1))
+@settings(max_examples=max(settings.default.max_examples // 8, 1))
 @given(
     case=st.sampled_from(LARGE).flatmap(
         lambda shape: schemes(len(shape)).flatmap(
