@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 LARGE_BLOCK = 65536  # values of a block beyond which it is measured in chunks
 TASK = 65536  # values that a thread takes at a time
-BAND_TILE = 16384  # values of an item of several rows: 64 KiB of float32, for the second cache
+BAND_TILE = 131072  # values of an item of several rows: 512 KiB of float32, for the second cache
 LONG_RUN = 256  # values from which the ragged end of a run no longer matters
 LANES = 16
 BYTE, HALF_SIGN, HALF_MANTISSA, HALF_TINY, DOUBLE_MANTISSA = 8, 15, 10, 2.0**-24, 52
