@@ -108,6 +108,12 @@ def test_every_module_stands_in_a_layer():
     assert {name.split(".")[1] for name in ROOMS} <= set(DEPTH)
 
 
+def test_the_map_of_the_house_shows_every_module():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    shown = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", text, re.MULTILINE))))
+    assert {name.split(".")[1] for name in ROOMS} <= shown
+
+
 @pytest.mark.parametrize("name", ROOMS)
 def test_imports_point_down(name):
     above = {other for other in needed(ROOMS[name]) if depth(other) > depth(name)}

@@ -72,7 +72,7 @@ def test_the_runs_of_a_slice_are_those_of_its_positions(extent, block, data):
     numbers = np.array(positions, np.int64) // block
     follows = {
         step: all(len(set(numbers[at : at + step])) == 1 for at in range(0, len(numbers), step))
-        for step in range(1, extent + 60)
+        for step in range(1, extent + 70)
     }
     if follows[axis.declared] or follows[axis.block]:
         assert chosen == (axis.declared if follows[axis.declared] else axis.block)
