@@ -21,7 +21,7 @@ REPEATS = 25
 
 
 @numba.njit(nogil=True)
-def move(source, target):  # noqa: ANN001, ANN201 - typed by Numba
+def move(source, target):
     """Read 4 bytes and write 1 for each value: the traffic of quantizing to 8 bits."""
     for i in range(source.size):
         target[i] = np.uint8(source[i] >> np.uint32(24))

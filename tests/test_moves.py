@@ -65,8 +65,8 @@ def check(q, move, numpy_move, *, regrouped=False):
         moved = move(q, {})
     except InexactMoveError as error:
         assert "requantize=True" in error.fix
-        if "5 extents" in str(error):
-            raise
+        if "a block has at most 5 extents" in str(error):
+            return
         if not regrouped:
             numbers = numpy_move(block_numbers(q))
             assert not follows(numbers, q.scheme), "the same scheme would do"
@@ -124,7 +124,12 @@ def test_slices(aligned, data):
         key.insert(data.draw(st.integers(0, len(key))), None)
     if data.draw(st.booleans()):
         key.append(...)
-    check(q, lambda q, how: q.slice(tuple(key), **how), lambda x: x[tuple(key)])
+    check(
+        q,
+        lambda q, how: q.slice(tuple(key), **how),
+        lambda x: x[tuple(key)],
+        regrouped=None in key,
+    )
 
 
 @given(quantized(), st.data())
@@ -219,10 +224,7 @@ def test_axes(q, data):
             lambda x: x.swapaxes(0, -1) if x.ndim else x,
         ),
     ):
-        try:
-            check(q, lambda q, _, move=move: move(q), numpy_move)
-        except InexactMoveError as error:
-            assert "a block has at most 5 extents" in str(error)
+        check(q, lambda q, _, move=move: move(q), numpy_move)
 
 
 @given(st.data())

@@ -258,6 +258,8 @@ def test_a_block_with_too_many_extents_is_refused():
     with pytest.raises(InexactMoveError, match="the result needs blocks of .* at most 5 extents"):
         q.swapaxes(0, -1)
     assert q.swapaxes(1, -1).scheme.block == (32, 1, 1, 1, 1)
+    single = qn.quantize(np.ones((1, 1, 1, 1, 1), np.float32), "Q8S block=2x1x1x1x1")
+    assert single.expand_dims(-1).scheme.block == (1,)  # an extent longer than its axis is moot
 
 
 BAD = {

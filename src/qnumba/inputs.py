@@ -159,7 +159,8 @@ def nonfinite_error(array: NDArray[Any], block_of: Any) -> DataError:
     counts = {"NaN": 0, "infinite": 0}
     first = -1
     for start in range(0, flat.size, _CHUNK):
-        chunk = flat[start : start + _CHUNK].astype(np.float64)
+        with np.errstate(invalid="ignore"):  # a signalling NaN is as good as any
+            chunk = flat[start : start + _CHUNK].astype(np.float64)
         bad = ~np.isfinite(chunk)
         if bad.any() and first < 0:
             first = start + int(bad.argmax())

@@ -119,3 +119,8 @@ def launch(function, signature, grid, block, handle, arguments):
 def compiled_kernels():
     """Return the kernels that were compiled in this process."""
     return list(_kernels.values())
+
+
+def forget_kernels():
+    """Drop the compiled kernels: each will be compiled again when it is launched."""
+    _kernels.clear()

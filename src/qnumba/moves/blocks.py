@@ -113,27 +113,35 @@ def runs_of_joined(extents: Sequence[int], block: int) -> Runs:
 
 
 def with_blocks(
-    scheme: Scheme, declared: Sequence[int] | None, rank: int, pack_axis: int
+    scheme: Scheme, declared: Sequence[int] | None, shape: Sequence[int], pack_axis: int
 ) -> Scheme:
-    """Return a scheme with a block extent for every axis of an array (None: per tensor).
+    """Return a scheme with a block extent for every axis of a shape (None: per tensor).
 
     Raises
     ------
     InexactMoveError
         If the block would need more extents than a scheme can have.
     """
+    rank = len(shape)
     pack_axis = pack_axis if 0 <= pack_axis < rank else 0
     if declared is None or scheme.block is None:
         return scheme if pack_axis == scheme.pack_axis else scheme.replace(pack_axis=pack_axis)
     if tuple(declared) == expand_or_none(scheme, rank) and pack_axis == scheme.pack_axis:
         return scheme
-    outer = next((i for i, extent in enumerate(declared) if extent > 1), rank)
-    if rank - outer > MAX_BLOCK_RANK:
-        block = tuple(declared[outer:])
+    block = _without_ones(declared)
+    if len(block) > MAX_BLOCK_RANK:  # what is longer than its axis may still be shortened
+        block = _without_ones([min(pair) for pair in zip(declared, shape, strict=True)])
+    if len(block) > MAX_BLOCK_RANK:
         problem = f"the result needs blocks of {block}, and a block has at most {MAX_BLOCK_RANK} "
         alignment = "move the blocked axes further back"
         raise inexact(f"{problem}extents", alignment, field="block", value=block)
-    return scheme.replace(block=tuple(declared) or (1,), pack_axis=pack_axis)
+    return scheme.replace(block=block or (1,), pack_axis=pack_axis)
+
+
+def _without_ones(extents: Sequence[int]) -> tuple[int, ...]:
+    """Return block extents without those on leading axes that are 1."""
+    outer = next((axis for axis, extent in enumerate(extents) if extent > 1), len(extents))
+    return tuple(extents[outer:])
 
 
 def expand_or_none(scheme: Scheme, rank: int) -> tuple[int, ...] | None:

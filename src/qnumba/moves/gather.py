@@ -27,7 +27,7 @@ def gathered(parts: Parts, indices: NDArray[np.int64], axis: int) -> Parts:
         declared = [each.declared for each in axes_of(parts.plan)]
         grid = plan(parts.scheme, codes.shape).grid
         params = map_params(params, lambda array: np.empty(grid, array.dtype))
-    scheme = with_blocks(parts.scheme, declared, codes.ndim, parts.scheme.pack_axis)
+    scheme = with_blocks(parts.scheme, declared, codes.shape, parts.scheme.pack_axis)
     return rebuilt(scheme, codes.shape, pack(codes, scheme, codes.shape), params)
 
 

@@ -177,7 +177,7 @@ def _joined_parts(arrays: list[Parts], axis: int) -> Parts:
     declared, params = _joined_params(arrays, axis)
     extents = [parts.shape[axis] for parts in arrays]
     shape = (*first.shape[:axis], sum(extents), *first.shape[axis + 1 :])
-    scheme = with_blocks(first.scheme, declared, len(shape), first.scheme.pack_axis)
+    scheme = with_blocks(first.scheme, declared, shape, first.scheme.pack_axis)
     per = per_word(scheme)
     if packed_axis(first) != axis or not any(extent % per for extent in extents[:-1]):
         words = np.concatenate([parts.words for parts in arrays], axis)

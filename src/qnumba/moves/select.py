@@ -53,7 +53,7 @@ def select(parts: Parts, picks: Sequence[Any], places: Sequence[int | None], mov
     pack_axis = len(places) - 1 - places.index(source) if kept else 0
     extents, params = _select_params(parts, picks, move)
     declared = None if extents is None else [1 if a is None else extents[a] for a in places]
-    scheme = with_blocks(parts.scheme, declared, len(places), pack_axis)
+    scheme = with_blocks(parts.scheme, declared, shape, pack_axis)
     grid = plan(scheme, shape).grid
     words = _select_words(parts, picks, scheme, shape, kept=kept)
     params = map_params(params, lambda array: array.reshape(grid))

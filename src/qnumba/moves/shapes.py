@@ -21,8 +21,8 @@ def transposed(parts: Parts, axes: Sequence[int]) -> Parts:
     declared = None
     if parts.scheme.block is not None:
         declared = [axes_of(parts.plan)[axis].declared for axis in axes]
-    scheme = with_blocks(parts.scheme, declared, len(axes), pack_axis)
     shape = tuple(parts.shape[axis] for axis in axes)
+    scheme = with_blocks(parts.scheme, declared, shape, pack_axis)
     words = parts.words.transpose(axes) if parts.shape else parts.words
     params = parts.params
     if params.scales.ndim:
@@ -40,7 +40,7 @@ def reshaped(parts: Parts, shape: Sequence[int]) -> Parts:
     else:
         full = [axis.declared for axis in axes_of(parts.plan)]
         declared = ([1] * len(sizes) + full)[len(full) :]
-    scheme = with_blocks(parts.scheme, declared, len(sizes), _regrouped_pack_axis(parts, sizes))
+    scheme = with_blocks(parts.scheme, declared, sizes, _regrouped_pack_axis(parts, sizes))
     layout = plan(scheme, sizes)
     params = map_params(parts.params, lambda array: array.reshape(layout.grid))
     (_, length, after), (_, new_length, new_after) = parts.plan.packed, layout.packed
