@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import builtins
 import math
+import sys
 
 import ml_dtypes
 import numpy as np
@@ -276,14 +276,7 @@ def test_schemes_without_a_meaning_here_give_their_bytes(path):
 
 
 def test_without_the_library_the_error_says_what_to_install(path, monkeypatch):
-    real = builtins.__import__
-
-    def missing(name, *rest):
-        if name == "cbor2":
-            raise ImportError(name)
-        return real(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", missing)
+    monkeypatch.setitem(sys.modules, "cbor2", None)
     with pytest.raises(ImportError, match=r'pip install "qnumba\[burn\]"'):
         BurnpackFile(FILE)
     with pytest.raises(ImportError, match=r'pip install "qnumba\[burn\]"'):
