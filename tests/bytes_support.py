@@ -47,13 +47,13 @@ def random_parts(scheme: Scheme, shape: tuple[int, ...], seed: int = 0) -> Any:
 def container(scheme: Scheme, shape: tuple[int, ...], seed: int = 0) -> bytes:
     """Return a container of random codes and parameters."""
     layout, words, params = random_parts(scheme, shape, seed)
-    return to_bytes(layout, words, params, "float32", options="o", library="l")
+    return to_bytes(layout, words, params, "float32", options="o", writer="l")
 
 
 def again(contents: Any) -> bytes:
     """Return the container of what was read from one."""
     layout = plan(contents.scheme, contents.shape)
-    made = {"options": contents.options, "library": contents.library}
+    made = {"options": contents.options, "writer": contents.writer}
     return to_bytes(layout, contents.words, contents.params, contents.dtype, **made)
 
 

@@ -169,7 +169,7 @@ def test_names_that_are_not_there(path):
 
 def test_tensors_begin_at_multiples_of_256(path):
     write_burnpack(path, {f"t{i}": np.ones(i, np.float64) for i in range(70)})
-    begins = [entry.begin for entry in BurnpackFile(path)._entries.values()]
+    begins = [entry.begin for entry in BurnpackFile(path)._slots.values()]
     assert not any(begin % 256 for begin in begins)
 
 

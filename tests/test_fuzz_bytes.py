@@ -234,7 +234,7 @@ def forged(scheme=b"Q8S", shape=(2, 3), dtype=b"float32", places=None, **fields)
     start = -(-(120 + 8 * len(shape) + len(scheme) + len(dtype)) // 64) * 64
     places = places or [(start, 6), (0, 0), (start + 64, 4), (0, 0), (0, 0)]
     header = {"magic": b"\x89QNB\r\n\x1a\n", "version": 1, "checksum": 0, "length": 0}
-    header |= {"scheme": len(scheme), "dtype": len(dtype), "library": 0, "options": 0}
+    header |= {"scheme": len(scheme), "dtype": len(dtype), "writer": 0, "options": 0}
     header |= {"rank": len(shape), "zero": 0} | fields
     start_of_data = struct.pack("<8s2IQ4H2I10Q", *header.values(), *sum(places, ()))
     start_of_data += struct.pack(f"<{len(shape)}Q", *shape) + scheme + dtype

@@ -37,7 +37,7 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "bytes.md"
 @pytest.mark.parametrize(("scheme", "shape"), PAIRS)
 def test_container_comes_back_bit_for_bit(scheme, shape):
     layout, words, params = random_parts(scheme, shape)
-    made = {"dtype": "bfloat16", "options": "rounding=even", "library": "qnumba 1.2.3"}
+    made = {"dtype": "bfloat16", "options": "rounding=even", "writer": "qnumba 1.2.3"}
     data = to_bytes(layout, words, params, **made)
     contents = from_bytes(data)
     assert contents.scheme == scheme
@@ -54,7 +54,7 @@ def test_bytes_come_back_over_the_whole_scheme_space(data):
     layout, words, params = random_parts(data.draw(schemes(rank=len(shape))), shape)
     record = to_record(layout, words, params)
     assert_same_parts(*from_record(record, layout), words, params)
-    given_bytes = to_bytes(layout, words, params, dtype="float64", options="o", library="l")
+    given_bytes = to_bytes(layout, words, params, dtype="float64", options="o", writer="l")
     contents = from_bytes(given_bytes)
     assert contents[:3] == (layout.scheme, shape, "float64")
     assert contents[5:] == ("o", "l")
@@ -70,7 +70,7 @@ def test_p16_a_container_says_what_it_is():
         "float16",
         "rounding=even",
     )
-    assert re.fullmatch(r"qnumba \d+\.\d+.*", contents.library)
+    assert re.fullmatch(r"qnumba \d+\.\d+.*", contents.writer)
 
 
 def sources(data, tmp_path):
@@ -184,7 +184,7 @@ def test_the_dump_of_the_page_is_the_container_it_says():
     x = np.array(ast.literal_eval(page), np.float32)
     layout, made = plan(PRESETS["int8"], x.shape), quantize_on(reference, x, PRESETS["int8"])
     options = " ".join(f"{name}={choice}" for name, choice in Options()._asdict().items())
-    said = {"dtype": "float32", "options": options, "library": "qnumba 0.1.0"}
+    said = {"dtype": "float32", "options": options, "writer": "qnumba 0.1.0"}
     assert data == to_bytes(layout, made.words, made.params, **said)
     for row in dump.splitlines():
         shown = "".join(chr(b) if 32 <= b < 127 else "." for b in rows[int(row[:8], 16)])

@@ -217,6 +217,9 @@ def thresholds(table: tuple[float, ...], dtype: str) -> NDArray[np.floating[Any]
     """
     kind: type[np.floating[Any]] = np.dtype(dtype).type
     edges = np.array([_round_down(kind, pair) for pair in pairwise(table)], kind)
+    for i in reversed(range(edges.size)):
+        if table[i] == table[i + 1]:  # no number is nearer to the second of two equal entries
+            edges[i] = edges[i + 1] if i + 1 < edges.size else np.inf
     edges.flags.writeable = False
     return edges
 

@@ -12,7 +12,15 @@ from qnumba.calibrate import block_finder, given_params, prepare
 from qnumba.devices import is_cuda_array
 from qnumba.errors import QuantizedTypeError, SchemeError
 from qnumba.inputs import as_array, as_native, backend, cuda_home, nonfinite_error
-from qnumba.params import Method, Nonfinite, Options, QParams, Rounding, ScaleRounding
+from qnumba.params import (
+    Method,
+    Nonfinite,
+    Options,
+    Params,
+    QParams,
+    Rounding,
+    ScaleRounding,
+)
 from qnumba.qarray import QArray
 from qnumba.validate import as_scheme
 
@@ -88,13 +96,22 @@ def quantize(
         out = QArray(layout, words, None, source_dtype="")
     else:
         _require_out(out, layout, native)
-    out._params = None  # noqa: SLF001 - until the last code is written it holds nothing
-    used, seen = backend().quantize(native, layout, options, given, out._words)  # noqa: SLF001
-    if seen and nonfinite == "raise":
+    if not _fill(out, backend(), native, layout, options, given):
         raise nonfinite_error(native, block_finder(layout))
     out.source_dtype, out.options = _provenance(array.dtype, options)
-    out._params = used  # noqa: SLF001
     return out
+
+
+def _fill(
+    out: QArray, operations: Any, x: Any, layout: Plan, options: Options, given: Params | None
+) -> bool:
+    """Quantize into ``out``; return False, and leave it empty, where values are to be refused."""
+    out._params = None  # noqa: SLF001 - until the last code is written it holds nothing
+    used, seen = operations.quantize(x, layout, options, given, out._words)  # noqa: SLF001
+    if seen and options.nonfinite == "raise":
+        return False
+    out._params = used  # noqa: SLF001
+    return True
 
 
 def _quantize_on_cuda(
@@ -114,12 +131,9 @@ def _quantize_on_cuda(
         out = QArray(layout, home.new_words(layout, native), None, source_dtype="")
     else:
         _require_cuda_out(out, layout, native, home)
-    out._params = None  # noqa: SLF001 - until the last code is written it holds nothing
-    used, seen = home.operations.quantize(native, layout, options, given, out._words)  # noqa: SLF001
-    if seen and options.nonfinite == "raise":
+    if not _fill(out, home.operations, native, layout, options, given):
         raise nonfinite_error(home.numbers_of(native), block_finder(layout))
     out.source_dtype, out.options = _provenance(source.dtype, options)
-    out._params = used  # noqa: SLF001
     return out
 
 

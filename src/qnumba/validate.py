@@ -242,20 +242,17 @@ def _params_faults(
         params,
         int(points.min(initial=0)),
         int(points.max(initial=0)),
-        _finite(scheme, params),
+        _finite(params),
     )
     return tuple(_broken(PARAMS_RULES, case, scheme))
 
 
-def _finite(scheme: Scheme, params: QParams) -> bool:
+def _finite(params: QParams) -> bool:
     """Return whether every scale, and its product with the global scale, is a finite size."""
-    largest = float(SCALES["F32"].max)
     scales = np.asarray(params.scales, np.float64)
     if params.global_scale is not None:
         scales = np.append(scales * float(params.global_scale), float(params.global_scale))
-    if scheme.two_level:
-        largest = np.nextafter(largest, np.inf)
-    return bool(np.all((scales >= 0) & (scales <= largest)))
+    return bool(np.all((scales >= 0) & (scales <= SCALES["F32"].max)))
 
 
 def _broken(rules: tuple[Rule, ...], case: Any, scheme: Scheme) -> list[SchemeError]:

@@ -11,6 +11,8 @@ from argparse import (
 from typing import TYPE_CHECKING, Any, NoReturn, get_args
 
 from qnumba import __version__
+from qnumba.accuracy import add_arguments as _add_accuracy
+from qnumba.accuracy import run_accuracy, show_accuracy
 from qnumba.cli.compare import run_compare, run_demo, show_compare, show_demo
 from qnumba.cli.convert import run_dequantize, run_quantize, show_dequantize, show_quantize
 from qnumba.cli.inspect import (
@@ -187,6 +189,12 @@ COMMANDS: dict[str, Command] = {
         show_check,
     ),
     "info": ("say what a file holds", _add_info, run_info, show_info),
+    "accuracy": (
+        "measure every kind of scheme on synthetic and real weights",
+        _add_accuracy,
+        run_accuracy,
+        show_accuracy,
+    ),
     "compare": (
         "measure the error of several schemes on a file",
         _add_compare,

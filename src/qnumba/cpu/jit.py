@@ -97,12 +97,13 @@ class Kernel(NamedTuple):
 
 def kernel(function: Callable[..., Any], *, parallel: bool = False) -> Callable[..., Any]:
     """Compile a function that Python calls, and keep it on disk where that is possible."""
+    if not IS_COMPILED:
+        return np.errstate(all="ignore")(function)  # compiled code wraps and overflows silently too
     compiled = numba.njit(parallel=parallel, **OPTIONS)(function)
-    if IS_COMPILED:
-        try:
-            compiled._cache = SourcesCache(function)  # noqa: SLF001 - what cache=True does
-        except RuntimeError as error:  # no folder can be written
-            _warn_once(error)
+    try:
+        compiled._cache = SourcesCache(function)  # noqa: SLF001 - what cache=True does
+    except RuntimeError as error:  # no folder can be written
+        _warn_once(error)
     return compiled  # type: ignore[no-any-return]
 
 

@@ -28,7 +28,7 @@ TASK = 65536  # values that a thread takes at a time
 BAND_TILE = 131072  # values of an item of several rows: 512 KiB of float32, for the second cache
 LONG_RUN = 256  # values from which the ragged end of a run no longer matters
 LANES = 16
-BYTE, HALF_SIGN, HALF_MANTISSA, HALF_TINY, DOUBLE_MANTISSA = 8, 15, 10, 2.0**-24, 52
+BYTE, HALF_MANTISSA, HALF_TINY, DOUBLE_MANTISSA = 8, 10, 2.0**-24, 52
 KEPT_NAN = {"E4M3": 0x7F, "E5M2": 0x7E}
 KEPT_INFINITY = {"E5M2": 0x7C}
 

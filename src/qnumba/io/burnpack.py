@@ -10,9 +10,7 @@ record is shorter than what ``to_record`` gives. Both lengths are read, and burn
 
 from __future__ import annotations
 
-import difflib
 import struct
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -28,16 +26,14 @@ from qnumba.io.burnpack_metadata import (
     show_dtype,
 )
 from qnumba.io.burnpack_tensors import RawTensor, decode, describe, parts, record_sizes
-from qnumba.io.files import atomic_write, count_bytes, map_bytes, write_array
-from qnumba.io.safetensors_header import show
+from qnumba.io.files import TensorFile, atomic_write, count_bytes, map_bytes, show, write_array
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
+    from collections.abc import Mapping
 
     import numpy as np
     from numpy.typing import NDArray
-    from typing_extensions import Self
 
 HEADER = struct.Struct("<IHI")  # magic, version, bytes of metadata
 MAGIC = 0x4255524E
@@ -59,7 +55,7 @@ class TensorInfo(NamedTuple):
     param_id: int | None
 
 
-class BurnpackFile(Mapping[str, Any]):
+class BurnpackFile(TensorFile["Entry"]):
     """A burnpack file, opened without reading its tensors.
 
     A mapping from tensor names, in the order of their bytes, to what they hold: a QArray, or a
@@ -103,14 +99,14 @@ class BurnpackFile(Mapping[str, Any]):
             begin, found = _parse(data)
         except ValueError as error:
             raise DecodeError(f"{self.path}: {error}") from error
-        self._entries = found.tensors
+        self._slots = found.tensors
         self.metadata = found.texts
         self.scalars = found.scalars
-        self._data: NDArray[np.uint8] | None = data[begin:]
+        self._data = data[begin:]
 
     def info(self, name: str) -> TensorInfo:
         """Dtype or scheme, shape, bytes and burn's parameter id, from the metadata alone."""
-        entry = self._entry(name)
+        entry = self._slot(name)
         nbytes = entry.end - entry.begin
         return TensorInfo(show_dtype(entry.dtype), entry.shape, nbytes, entry.param_id)
 
@@ -119,10 +115,8 @@ class BurnpackFile(Mapping[str, Any]):
 
         Also for what ``file[name]`` cannot give: lookup schemes, whose table is not in the file.
         """
-        entry = self._entry(name)
-        if self._data is None:
-            raise ValueError(f"{self.path} is closed; read {name!r} inside the with block")
-        data = self._data[entry.begin : entry.end]
+        entry = self._slot(name)
+        data = self._mapped(name)[entry.begin : entry.end]
         return RawTensor(entry.dtype, entry.shape, data, entry.param_id)
 
     def __getitem__(self, name: str) -> Any:
@@ -131,41 +125,6 @@ class BurnpackFile(Mapping[str, Any]):
             return decode(self.raw(name))
         except QuantizationError as error:
             raise DecodeError(f"{self.path}: {show(name)}: {error}") from error
-
-    def __iter__(self) -> Iterator[str]:
-        """Go through the names of the tensors in the order of their bytes in the file."""
-        return iter(self._entries)
-
-    def __len__(self) -> int:
-        """Count the tensors."""
-        return len(self._entries)
-
-    def __contains__(self, name: object) -> bool:
-        """Say whether there is a tensor of this name, without looking at its data."""
-        return name in self._entries
-
-    def __repr__(self) -> str:
-        """Show the path and the number of tensors."""
-        return f"BurnpackFile({str(self.path)!r}, {len(self)} tensors)"
-
-    def __enter__(self) -> Self:
-        """Return the file itself."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close the file."""
-        self.close()
-
-    def close(self) -> None:
-        """Let go of the file. What was taken from it keeps it mapped until that is gone."""
-        self._data = None
-
-    def _entry(self, name: str) -> Entry:
-        if name not in self._entries:
-            near = difflib.get_close_matches(name, self._entries, n=1)
-            hint = f"did you mean {show(near[0])}?" if near else f"it has {len(self)} others"
-            raise KeyError(f"{self.path} has no tensor {name!r}; {hint}")
-        return self._entries[name]
 
 
 def write_burnpack(

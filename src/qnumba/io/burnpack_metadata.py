@@ -15,8 +15,7 @@ import numpy as np
 
 from qnumba.errors import QuantizationError, UnsupportedSchemeError
 from qnumba.formats import SCALES, VALUES
-from qnumba.io.files import MAX_INT, MAX_RANK
-from qnumba.io.safetensors_header import show
+from qnumba.io.files import MAX_INT, MAX_RANK, show
 from qnumba.scheme import Scheme
 
 if TYPE_CHECKING:

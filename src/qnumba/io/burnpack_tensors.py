@@ -9,7 +9,7 @@ import numpy as np
 from qnumba.errors import DecodeError, QuantizationError, QuantizedTypeError, UnsupportedSchemeError
 from qnumba.inputs import as_array
 from qnumba.io.burnpack_metadata import PLAIN_DTYPES, BurnScheme, from_burn, to_burn
-from qnumba.io.safetensors_header import show
+from qnumba.io.files import show
 from qnumba.layout import Plan, plan
 from qnumba.params import Params
 from qnumba.qarray import QArray

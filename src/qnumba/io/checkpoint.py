@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from qnumba.errors import DecodeError, QuantizationError
-from qnumba.io.safetensors_header import DTYPES, show
+from qnumba.io.files import show
+from qnumba.io.safetensors_header import DTYPES
 from qnumba.layout import Plan, plan
 from qnumba.params import Params
 from qnumba.qarray import QArray

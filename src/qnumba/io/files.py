@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import mmap
 import os
 import secrets
 import shutil
+from collections.abc import Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, TypeVar
 
 import numpy as np
 
@@ -17,10 +19,67 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
+    from typing_extensions import Self
 
 CHUNK = 1 << 18  # elements per write of an array: bounds the memory of strided and swapped arrays
 MAX_RANK = 64  # axes; what NumPy can hold
+SHOWN = 200  # characters of a name in a message: names may be hostile too
 MAX_INT = 2**63 - 1  # what an array index can count
+
+
+S = TypeVar("S")
+
+
+class TensorFile(Mapping[str, Any], Generic[S]):
+    """What the readers of files of named tensors share: names, closing, and a mapped file.
+
+    A reader fills ``_slots``, what it knows of each tensor in the order of their bytes, and
+    ``_data``, the mapped bytes, which are None once the file is closed.
+    """
+
+    path: Path
+    _slots: dict[str, S]
+    _data: NDArray[np.uint8] | None
+
+    def __iter__(self) -> Iterator[str]:
+        """Go through the names of the tensors in the order of their bytes in the file."""
+        return iter(self._slots)
+
+    def __len__(self) -> int:
+        """Count the tensors."""
+        return len(self._slots)
+
+    def __contains__(self, name: object) -> bool:
+        """Say whether there is a tensor of this name, without looking at its data."""
+        return name in self._slots
+
+    def __repr__(self) -> str:
+        """Show the path and the number of tensors."""
+        return f"{type(self).__name__}({str(self.path)!r}, {len(self)} tensors)"
+
+    def __enter__(self) -> Self:
+        """Return the file itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the file."""
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file. What was taken from it keeps it mapped until that is gone."""
+        self._data = None
+
+    def _slot(self, name: str) -> S:
+        if name not in self._slots:
+            near = difflib.get_close_matches(name, self._slots, n=1)
+            hint = f"did you mean {show(near[0])}?" if near else f"it has {len(self)} others"
+            raise KeyError(f"{self.path} has no tensor {name!r}; {hint}")
+        return self._slots[name]
+
+    def _mapped(self, name: str) -> NDArray[np.uint8]:
+        if self._data is None:
+            raise ValueError(f"{self.path} is closed; read {name!r} inside the with block")
+        return self._data
 
 
 @contextmanager
@@ -121,3 +180,9 @@ def count_bytes(shape: tuple[int, ...], itemsize: int) -> int:
     if math.prod(extent for extent in shape if extent) * itemsize > MAX_INT:
         raise ValueError(f"shape {list(shape)} is larger than any memory")
     return math.prod(shape) * itemsize
+
+
+def show(name: object) -> str:
+    """Quote a name for a message, cut to a length one can read."""
+    text = repr(name)
+    return text if len(text) <= SHOWN else text[:SHOWN] + "..."

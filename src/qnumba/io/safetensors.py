@@ -11,15 +11,13 @@ axis counted in bytes (F4: two codes a byte, the first in the low bits).
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from qnumba.errors import DecodeError, QuantizedTypeError
-from qnumba.io.files import atomic_write, map_bytes, write_array
+from qnumba.io.files import TensorFile, atomic_write, map_bytes, write_array
 from qnumba.io.safetensors_header import (
     DTYPES,
     NAME_OF_DTYPE,
@@ -27,19 +25,17 @@ from qnumba.io.safetensors_header import (
     TensorInfo,
     build_header,
     parse_header,
-    show,
     stored_shape,
 )
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Mapping
 
     from numpy.typing import NDArray
-    from typing_extensions import Self
 
 
-class SafetensorsFile(Mapping[str, "NDArray[Any]"]):
+class SafetensorsFile(TensorFile[Slot]):
     """A safetensors file, opened without reading its tensors.
 
     A mapping from tensor names, in the order of their bytes, to read-only arrays that look straight
@@ -77,7 +73,7 @@ class SafetensorsFile(Mapping[str, "NDArray[Any]"]):
             begin, self._slots, self.metadata = parse_header(data)
         except ValueError as error:
             raise DecodeError(f"{self.path}: {error}") from error
-        self._data: NDArray[np.uint8] | None = data[begin:]
+        self._data = data[begin:]
 
     def info(self, name: str) -> TensorInfo:
         """Dtype name, shape in elements and bytes of one tensor, from the header alone."""
@@ -86,9 +82,7 @@ class SafetensorsFile(Mapping[str, "NDArray[Any]"]):
     def __getitem__(self, name: str) -> NDArray[Any]:
         """Look into one tensor: a read-only array, not copied (see the module for BF16, F8, F4)."""
         (dtype, shape, nbytes), begin = self._slot(name)
-        if self._data is None:
-            raise ValueError(f"{self.path} is closed; read {name!r} inside the with block")
-        raw = self._data[begin : begin + nbytes]
+        raw = self._mapped(name)[begin : begin + nbytes]
         if dtype == "BOOL" and raw.size and raw.max() > 1:
             raise DecodeError(f"{self.path}: {name!r} is BOOL but holds bytes other than 0 and 1")
         return np.ndarray(stored_shape(dtype, shape), DTYPES[dtype].storage, buffer=raw)
@@ -107,41 +101,6 @@ class SafetensorsFile(Mapping[str, "NDArray[Any]"]):
         import ml_dtypes  # noqa: PLC0415 - optional, and only these dtypes need it
 
         return self[name].view(getattr(ml_dtypes, ml_name))
-
-    def __iter__(self) -> Iterator[str]:
-        """Go through the names of the tensors in the order of their bytes in the file."""
-        return iter(self._slots)
-
-    def __len__(self) -> int:
-        """Count the tensors."""
-        return len(self._slots)
-
-    def __contains__(self, name: object) -> bool:
-        """Say whether there is a tensor of this name, without looking at its data."""
-        return name in self._slots
-
-    def __repr__(self) -> str:
-        """Show the path and the number of tensors."""
-        return f"SafetensorsFile({str(self.path)!r}, {len(self)} tensors)"
-
-    def __enter__(self) -> Self:
-        """Return the file itself."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close the file."""
-        self.close()
-
-    def close(self) -> None:
-        """Let go of the file. Arrays taken from it keep it mapped until they are gone."""
-        self._data = None
-
-    def _slot(self, name: str) -> Slot:
-        if name not in self._slots:
-            near = difflib.get_close_matches(name, self._slots, n=1)
-            hint = f"did you mean {show(near[0])}?" if near else f"it has {len(self)} others"
-            raise KeyError(f"{self.path} has no tensor {name!r}; {hint}")
-        return self._slots[name]
 
 
 def dtype_name(dtype: np.dtype[Any]) -> str:

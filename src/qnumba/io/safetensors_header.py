@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from qnumba.io.files import MAX_INT, count_bytes
+from qnumba.io.files import MAX_INT, count_bytes, show
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +24,6 @@ MAX_HEADER = 100_000_000  # bytes; the limit of the format
 ALIGNMENT = 8  # bytes; of the first tensor in the file
 BYTE = 8  # bits
 METADATA = "__metadata__"
-SHOWN = 200  # characters of a name in a message: names may be hostile too
 
 
 class Dtype(NamedTuple):
@@ -173,12 +172,6 @@ def check_metadata(metadata: object) -> dict[str, str]:
             raise ValueError(f"{METADATA} must map strings to strings; {show(key)} does not")
         (key + text).encode("utf-8")  # half a surrogate pair is no text
     return metadata
-
-
-def show(name: object) -> str:
-    """Quote a name for a message, cut to a length one can read."""
-    text = repr(name)
-    return text if len(text) <= SHOWN else text[:SHOWN] + "..."
 
 
 def _raw_header(data: NDArray[np.uint8]) -> bytes:

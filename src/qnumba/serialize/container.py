@@ -45,7 +45,7 @@ class Contents(NamedTuple):
     words: NDArray[Any]
     params: Params
     options: str
-    library: str
+    writer: str
 
 
 class Layout(NamedTuple):
@@ -63,7 +63,7 @@ def to_bytes(
     dtype: str,
     *,
     options: str = "",
-    library: str | None = None,
+    writer: str | None = None,
 ) -> bytes:
     """Return the self-describing container of an array.
 
@@ -75,15 +75,15 @@ def to_bytes(
         Name of the dtype of the array that was quantized.
     options : str
         How the codes were made, such as ``"rounding=even method=minmax"``, for the reader to know.
-    library : str, optional
-        The writer. Default: this library and its version.
+    writer : str, optional
+        What writes it. Default: qnumba and its version.
 
     Returns
     -------
     bytes
         The layout is in docs/bytes.md.
     """
-    parts = container_parts(plan, words, params, dtype, options=options, library=library)
+    parts = container_parts(plan, words, params, dtype, options=options, writer=writer)
     return b"".join(parts)
 
 
@@ -94,11 +94,11 @@ def container_parts(
     dtype: str,
     *,
     options: str = "",
-    library: str | None = None,
+    writer: str | None = None,
 ) -> list[Part]:
     """Return the pieces of ``to_bytes`` in order, for a file: the words are not copied."""
-    library = _library() if library is None else library
-    texts = [text.encode() for text in (str(plan.scheme), dtype, library, options)]
+    writer = _this_writer() if writer is None else writer
+    texts = [text.encode() for text in (str(plan.scheme), dtype, writer, options)]
     description = struct.pack(f"<{len(plan.shape)}Q", *plan.shape) + b"".join(texts)
     sections = [*record.encode_sections(plan, words, params), _table_bytes(plan)]
     layout = _lay_out(HEADER.size + len(description), [len(section) for section in sections])
@@ -142,16 +142,16 @@ def from_bytes(buffer: Buffer, *, copy: bool = False) -> Contents:
         )
         raise DecodeError(message)
     shape = struct.unpack_from(f"<{rank}Q", view, HEADER.size)
-    scheme, dtype, library, options = _read_texts(view[texts_at:start], lengths)
+    scheme, dtype, writer, options = _read_texts(view[texts_at:start], lengths)
     plan = _read_plan(scheme, shape, dtype)
     sections = _read_sections(view, start, plan, table)
     words, params = record.decode_sections(plan, sections, copy=copy)
     if sections[-1] != _table_bytes(plan):
         raise DecodeError(f"the lookup table is not that of the scheme {scheme[:SHOWN]!r}")
-    return Contents(plan.scheme, plan.shape, dtype, words, params, options, library)
+    return Contents(plan.scheme, plan.shape, dtype, words, params, options, writer)
 
 
-def _library() -> str:
+def _this_writer() -> str:
     from qnumba import __version__  # noqa: PLC0415 - qnumba itself imports this module
 
     return f"qnumba {__version__}"
