@@ -70,10 +70,11 @@ class Device:
         return Array(self, self.memory.new(size, offset), shape, dtype)
 
     def forget(self):
-        """Drop all memory, and the tables that the package keeps in it."""
+        """Drop all memory, the tables that the package keeps in it, and the runs that saw it."""
         from qnumba.gpu import operations
 
         self.memory.forget()
+        self.runs.clear()  # each holds the registers of all its threads
         operations.forget_tables()
 
     # the names of qnumba.gpu.driver
