@@ -57,7 +57,7 @@ class Run:
         self.local = np.zeros((count, (self.kernel.sizes["local"] // 16 + 1) * 16), np.uint8)
         self.alive, self.waiting = np.ones(count, bool), np.zeros(count, bool)
         self.resume = np.zeros(count, np.int64)
-        self.count = Counter()
+        self.visits = Counter()  # of places in the code, by threads
         self.sectors = defaultdict(lambda: np.zeros(2, np.int64))  # requests, sectors
         self.approximate = set()
 
@@ -115,7 +115,7 @@ class Run:
         if instruction.guard:
             register, negated = instruction.guard
             active = threads[self.registers[register][threads] ^ negated]
-        self.count[".".join(instruction.parts)] += active.size
+        self.visits[place] += threads.size
         name = instruction.parts[0]
         try:
             if name in COLLECTIVES:
@@ -185,6 +185,14 @@ class Run:
         self.epoch[ready] += 1
         for place in np.unique(self.resume[threads]):
             self.push(int(place), threads[self.resume[threads] == place])
+
+    def line_visits(self):
+        """Return how many threads came to each line of PTX; one of inline PTX has several places."""
+        visits = Counter()
+        for place, threads in self.visits.items():
+            line = self.kernel.code[place].line
+            visits[line] = max(visits[line], threads)
+        return visits
 
     # --- operands
 

@@ -42,13 +42,14 @@ class Instruction(NamedTuple):
     guard: tuple[str, bool] | None
     operands: list[Any]
     text: str
+    line: int  # of the PTX text
 
 
 class Kernel:
     """The code of an entry, its registers, parameters and arrays."""
 
-    def __init__(self, name, params, body):
-        self.name = name
+    def __init__(self, name, params, body, line):
+        self.name, self._line = name, line
         self.params = []  # name, type, offset
         self.param_bytes = 0
         for text in filter(None, (part.strip() for part in params.split(","))):
@@ -62,7 +63,7 @@ class Kernel:
         self.sizes = {"shared": 0, "local": 0}
         self._scopes, self._scope_count = [{}], 0
         self._read(body)
-        self.code.append(Instruction(["ret"], None, [], "ret"))
+        self.code.append(Instruction(["ret"], None, [], "ret", self._line))
 
     def _read(self, body):
         text = ""
@@ -80,6 +81,7 @@ class Kernel:
                 self._scopes.pop()
             else:
                 text += sign
+            self._line += sign == "\n"
 
     def _statement(self, line):
         registers = _REGISTERS.match(line)
@@ -117,7 +119,7 @@ class Kernel:
             guard, line = (self._real(guarded[2]), bool(guarded[1])), guarded[3]
         opcode, _, rest = line.partition(" ")
         operands = [self._operand(text) for text in _split(rest)]
-        return Instruction(opcode.split("."), guard, operands, line)
+        return Instruction(opcode.split("."), guard, operands, line, self._line)
 
     def _operand(self, text):
         if text.startswith("{"):
@@ -146,13 +148,15 @@ class Module:
     """The kernels and constants of a PTX text."""
 
     def __init__(self, ptx):
-        ptx = re.sub(r"//[^\n]*", " ", re.sub(r"/\*.*?\*/", " ", ptx, flags=re.DOTALL))
+        ptx = re.sub(r"/\*.*?\*/", lambda found: "\n" * found[0].count("\n"), ptx, flags=re.DOTALL)
+        ptx = re.sub(r"//[^\n]*", " ", ptx)
         if re.search(r"\bcall(\.uni)?\b", ptx):
             raise PtxError("a function was not inlined: calls are not supported")
         self.target = re.search(r"\.target\s+(\w+)", ptx)[1]
         self.kernels = {}
         for found in _ENTRY.finditer(ptx):
-            kernel = Kernel(found[1], found[2], _braced(ptx, found.end() - 1))
+            first = ptx.count("\n", 0, found.end()) + 1
+            kernel = Kernel(found[1], found[2], _braced(ptx, found.end() - 1), first)
             for array in _ARRAY.finditer(ptx[: ptx.index(".entry")]):
                 kernel.array(array)
             self.kernels[found[1]] = kernel
