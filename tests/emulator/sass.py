@@ -30,6 +30,8 @@ BANDWIDTH, MULTIPROCESSORS, CLOCK, LANES = 4.3e12, 132, 1.755e9, 128
 THREADS, REGISTERS, MOST_THREADS = 256, 65536, 2048
 _CODE = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(.*?);")
 _LINE = re.compile(r'//## File "[^"]*", line (\d+)')
+_LABEL = re.compile(r"(\.L_x_\d+):")
+_JUMP = re.compile(r"BRA `\((\.L_x_\d+)\)")
 _SLOW = re.compile(r"^\$__internal|^\.text\.\$__internal", re.MULTILINE)
 
 
@@ -122,12 +124,23 @@ def assembled(ptx: str) -> Built:
 
 
 def _code(text: str) -> list[tuple[int, str]]:
-    line, code = 0, []
+    """Return the instructions with their lines, without those that lead to a slow division.
+
+    These stand between a branch and the label that it jumps to, around a call.
+    """
+    line, begin, code, calls, target = 0, 0, [], False, ""
     for row in text.splitlines():
-        marked, found = _LINE.search(row), _CODE.search(row)
+        marked, found, label = _LINE.search(row), _CODE.search(row), _LABEL.match(row)
         line = int(marked[1]) if marked else line
+        if label and calls and label[1] == target:
+            del code[begin:]
+        calls = calls and not label
         if found and found[1].split()[0] != "NOP":
             code.append((line, found[1].strip()))
+            jump = _JUMP.search(found[1])
+            if jump:
+                begin, target = len(code), jump[1]
+            calls = calls or found[1].startswith("CALL")
     return code
 
 

@@ -20,6 +20,7 @@ from qnumba.gpu.ptx import (
     fused,
     half_to_float,
     half_up,
+    later,
     multiply,
     number_at,
     pack_eight_s2,
@@ -28,6 +29,7 @@ from qnumba.gpu.ptx import (
     pack_eight_u4,
     pack_four_s8,
     pack_four_u8,
+    picked,
     rint,
     to_int,
 )
@@ -108,13 +110,19 @@ SCALE_STORES = {
 
 
 @register_jitable
+def step_of(y, point, lo):
+    """Return a rounded quotient with the zero point, not below lo."""
+    return later(int32(to_int(y) + point), lo)
+
+
+@register_jitable
 def steps_of(y, point, lo):
     """Return eight rounded quotients with the zero point, not below lo; packing caps them."""
     return (
-        *(max(to_int(y[0]) + point, lo), max(to_int(y[1]) + point, lo)),
-        *(max(to_int(y[2]) + point, lo), max(to_int(y[3]) + point, lo)),
-        *(max(to_int(y[4]) + point, lo), max(to_int(y[5]) + point, lo)),
-        *(max(to_int(y[6]) + point, lo), max(to_int(y[7]) + point, lo)),
+        *(step_of(y[0], point, lo), step_of(y[1], point, lo)),
+        *(step_of(y[2], point, lo), step_of(y[3], point, lo)),
+        *(step_of(y[4], point, lo), step_of(y[5], point, lo)),
+        *(step_of(y[6], point, lo), step_of(y[7], point, lo)),
     )
 
 
@@ -196,8 +204,8 @@ def one_e5m2(y):
 
 @register_jitable
 def four_bytes(a, b, c, d):
-    """Return four bytes as a word."""
-    return U(U(a | U(b << U(8))) | U(U(c << U(16)) | U(d << U(24))))
+    """Return the low bytes of four words as one."""
+    return picked(picked(a, b, U(0x40)), picked(c, d, U(0x40)), U(0x5410))
 
 
 @register_jitable
@@ -229,20 +237,21 @@ def one_e2m1(y):
     """Return E2M1 of a finite number, on any hardware.
 
     Three exact multiply-adds round |y| to steps of 1/2, 1 and 2, each offset so that the right code
-    is the smallest of them; all have one exponent, so the order of their bits is theirs.
+    is the smallest of them; all have one exponent, so the order of their bits is theirs. The bits
+    of that exponent stay in the upper half.
     """
     size = abs(y)
     halves = bits32(fused(size, F(2.0), F(2.0**23)))
     ones = bits32(F(size + F(2.0**23 + 2)))
     twos = bits32(fused(size, F(0.5), F(2.0**23 + 4)))
     least = min(halves, ones, twos, U(0x4B000007))
-    return U(U(least & U(7)) | U(U(bits32(y) >> U(28)) & U(8)))
+    return U(least | U(U(bits32(y) >> U(28)) & U(8)))
 
 
 @register_jitable
 def two_e2m1(a, b):
-    """Return two E2M1 as a byte."""
-    return U(one_e2m1(a) | U(one_e2m1(b) << U(4)))
+    """Return two E2M1 as the low byte of a word."""
+    return U(one_e2m1(a) + U(one_e2m1(b) << U(4)))
 
 
 @register_jitable

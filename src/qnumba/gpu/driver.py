@@ -6,9 +6,10 @@ Tests put an emulated device here, so nothing else in the package calls the driv
 from __future__ import annotations
 
 import contextlib
+import threading
 
 import numpy as np
-from numba import cuda
+from numba import config, cuda
 
 _LEGACY_STREAM, _THREAD_STREAM = 1, 2
 
@@ -106,6 +107,7 @@ def write(array, handle):
 
 
 _kernels = {}
+_quiet = threading.Lock()
 
 
 def launch(function, signature, grid, block, handle, arguments):
@@ -113,7 +115,18 @@ def launch(function, signature, grid, block, handle, arguments):
     key = (function, signature, capability())
     if key not in _kernels:
         _kernels[key] = cuda.jit(signature)(function)
-    _kernels[key][grid, block, stream_of(handle)](*arguments)
+    _configured(_kernels[key], grid, block, stream_of(handle))(*arguments)
+
+
+def _configured(kernel, *launch):
+    """Return a kernel with its launch, without the warning that a small array needs few threads."""
+    with _quiet:
+        held = config.CUDA_LOW_OCCUPANCY_WARNINGS
+        config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
+        try:
+            return kernel[launch]
+        finally:
+            config.CUDA_LOW_OCCUPANCY_WARNINGS = held
 
 
 def compiled_kernels():

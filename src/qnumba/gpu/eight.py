@@ -21,6 +21,7 @@ from qnumba.gpu.ptx import (
     load4,
     multiply,
     number_at,
+    reciprocal,
     store2,
     store4,
 )
@@ -138,6 +139,12 @@ def quotients(v, scale, inverse):
 
 
 @register_jitable
+def inverse_power(scale):
+    """Return the inverse of a power of two that ``is_plain`` lets through."""
+    return float_of(U(U(0x7F000000) - bits32(scale)))
+
+
+@register_jitable
 def shifted(v, _scale, inverse):
     """Return eight quotients by a power of two, whose inverse is exact."""
     return products(v, inverse)
@@ -151,6 +158,10 @@ def products(v, inverse):
         *(multiply(v[3], inverse), multiply(v[4], inverse), multiply(v[5], inverse)),
         *(multiply(v[6], inverse), multiply(v[7], inverse)),
     )
+
+
+# How scales are inverted, and what divides by them; powers of two have ways of their own.
+DIVISIONS = {True: (inverse_power, shifted), False: (reciprocal, quotients)}
 
 
 # --- writing and reading the words of eight codes

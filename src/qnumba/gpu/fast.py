@@ -7,12 +7,14 @@ in ``eight``, one for each format that is used, and compiled when it is.
 from __future__ import annotations
 
 from functools import cache
+from typing import NamedTuple
 
-from numba import cuda, float32, int32, int64, uint32
+from numba import cuda, float32, int32, int64, uint32, uint64
 from numba.extending import register_jitable
 
 from qnumba.gpu.codes import CODES, SCALE_STORES, codes_one_by_one
 from qnumba.gpu.eight import (
+    DIVISIONS,
     GETS,
     INFINITE,
     LOADS,
@@ -23,7 +25,6 @@ from qnumba.gpu.eight import (
     largest_of,
     products,
     quotients,
-    shifted,
 )
 from qnumba.gpu.numbers import NUMBERS
 from qnumba.gpu.ptx import (
@@ -31,9 +32,11 @@ from qnumba.gpu.ptx import (
     divide,
     float_of,
     greatest,
+    largest,
     multiply,
     number_at,
     raise_to,
+    reciprocal,
     swap_lanes,
 )
 
@@ -49,7 +52,7 @@ def group_index():
 
 @register_jitable
 def warp_largest(bits, lanes):
-    """Return the largest of ``lanes`` neighbouring lanes, a power of two."""
+    """Return the largest of ``lanes`` neighbouring lanes: a constant, and a power of two."""
     distance = U(1)
     while distance < lanes:
         bits = max(bits, swap_lanes(bits, distance))
@@ -58,107 +61,140 @@ def warp_largest(bits, lanes):
 
 
 @register_jitable
-def place_of(across, grid_cols, block_cols, block_rows, scale_cols):
+def divided(number, divisor):
+    """Return number // n below 2**31, by what ``routes.divisor`` made of n."""
+    return U((uint64(number) * uint64(divisor[0])) >> uint64(divisor[1]))
+
+
+@register_jitable
+def place_in_tensor(_runs):
+    """Return row, column and scale of this thread where there is one scale."""
+    return U(0), group_index(), U(0)
+
+
+@register_jitable
+def place_in_row(runs):
+    """Return row, column and scale of this thread in one row of blocks."""
+    col = group_index()
+    return U(0), col, divided(col, (runs[4], runs[5]))
+
+
+@register_jitable
+def place_in_grid(runs):
     """Return row, column and scale of this thread; columns are counted in groups.
 
-    The threads of a block stand 2**across along a row; blocks of threads stand ``grid_cols`` so.
+    ``runs`` is made by ``routes.Runs.numbers``. The threads of a block stand 2**across along a row;
+    blocks of threads stand ``grid_cols`` so.
     """
+    _, _, across, grid_cols, by_cols, cols_shift, by_rows, rows_shift, by_grid, grid_shift = runs[
+        :10
+    ]
     thread, block = U(cuda.threadIdx.x), U(cuda.blockIdx.x)
     width = U(U(1) << across)
-    above = U(block // grid_cols)
+    above = divided(block, (by_grid, grid_shift))
     col = U(U(block - U(above * grid_cols)) * width + U(thread & U(width - U(1))))
     row = U(above * U(U(cuda.blockDim.x) >> across) + U(thread >> across))
-    return row, col, U(U(row // block_rows) * scale_cols + U(col // block_cols))
+    line = divided(row, (by_rows, rows_shift))
+    return row, col, U(U(line * runs[10]) + divided(col, (by_cols, cols_shift)))
+
+
+PLACES = {TENSOR: place_in_tensor, ROW: place_in_row, GRID: place_in_grid}
+
+
+class Coding(NamedTuple):
+    """What a kernel that encodes is compiled for, besides dtypes; all are constants in it."""
+
+    code: str
+    bits: int
+    lo: int
+    two_level: bool
+    affine: bool
+    away: bool
 
 
 @cache
-def quantize_blocks(dtype, code, bits, scale_store, groups):  # noqa: C901 - no branch at run time
+def quantize_blocks(dtype, coding, scale_store, rule, power, lanes, groups):  # noqa: C901 - of constants
     """Return the kernel that calibrates and encodes blocks along contiguous memory in one pass.
 
-    A thread takes ``groups`` times eight numbers; ``lanes`` threads share a block.
+    A thread takes ``groups`` times eight numbers; ``lanes`` threads share a block, a power of two.
     """
-    load, encode, put, store = LOADS[dtype], CODES[code], PUTS[bits], SCALE_STORES[scale_store]
-    divided = shifted if scale_store == "UE8M0" else quotients
+    load, store = LOADS[dtype], SCALE_STORES[scale_store]
+    inverse_of, quotients = DIVISIONS[scale_store == "UE8M0"]
+    encode, put, bits = CODES[coding.code], PUTS[coding.bits], coding.bits
+    lo, two_level, away, last_lane = coding.lo, coding.two_level, coding.away, lanes - 1
 
     @register_jitable
-    def one_group(x, words, v, group, most, scale, form, row, edges, away):
-        plain = most < U(INFINITE) and is_plain(most, scale) and not away
-        if plain:
-            inverse = divide(F(1.0), scale)
-            low, high = encode(divided(v, scale, inverse), int32(0), int32(form[3]))
-        else:
-            begin = int64(group) * 8
-            low, high = codes_one_by_one(x, begin, 8, scale, int64(0), edges, form, row, bits)
+    def one_by_one(x, words, group, scale, form, row, edges):
+        begin = int64(group) * 8
+        low, high = codes_one_by_one(x, begin, 8, scale, int64(0), edges, form, row, bits)
         put(words, group, low, high)
 
-    def kernel(
-        x, words, count, scales, global_scale, edges, flag, lanes, top, rule, power, form, row
-    ):
+    def kernel(x, words, count, scales, global_scale, edges, flag, top, form, row):
         thread = group_index()
         live = thread < count
         group = U(thread * U(groups)) if live else U(0)
         v = load(x, group)
         most = bits32(largest_of(v))
-        w, other = v, most
+        w = v
         if groups == 2:  # noqa: PLR2004 - a constant of this kernel
             w = load(x, U(group + U(1)))
-            other = bits32(largest_of(w))
-        seen = max(most, other)
-        amax = seen
-        if seen >= U(INFINITE):
+            most = bits32(largest(float_of(most), largest_of(w)))
+        amax = most
+        if most >= U(INFINITE):
             amax = finite_magnitude(x, int64(group) * 8, 8 * groups)
             if live:
                 flag[0] = 1
         amax = warp_largest(amax, lanes)
         statistic = float_of(amax)
         raw = divide(statistic, top)
-        scale = F(0.0)
-        if form[1]:
+        if two_level:
             over = global_scale[0]
-            raw = divide(raw, over)
-            stored = store(raw, rule, statistic, power)
+            stored = store(divide(raw, over), rule, statistic, power)
             scale = multiply(over, stored)
         else:
             stored = store(raw, rule, statistic, power)
             scale = stored
         if live:
-            if U(thread & U(lanes - U(1))) == U(0):
-                scales[U(thread // lanes)] = stored
-            one_group(x, words, v, group, most, scale, form, row, edges, form[5])
-            if groups == 2:  # noqa: PLR2004 - a constant of this kernel
-                after = U(group + U(1))
-                one_group(x, words, w, after, other, scale, form, row, edges, form[5])
+            if U(thread & U(last_lane)) == U(0):
+                scales[U(thread // U(lanes))] = stored
+            if most < U(INFINITE) and is_plain(most, scale) and not away:
+                inverse = inverse_of(scale)
+                low, high = encode(quotients(v, scale, inverse), int32(0), int32(lo))
+                put(words, group, low, high)
+                if groups == 2:  # noqa: PLR2004 - a constant of this kernel
+                    low, high = encode(quotients(w, scale, inverse), int32(0), int32(lo))
+                    put(words, U(group + U(1)), low, high)
+            else:
+                one_by_one(x, words, group, scale, form, row, edges)
+                if groups == 2:  # noqa: PLR2004 - a constant of this kernel
+                    one_by_one(x, words, U(group + U(1)), scale, form, row, edges)
 
     return kernel
 
 
 @cache
-def encode_runs(dtype, code, bits, layout):
+def encode_runs(dtype, coding, layout):
     """Return the kernel that encodes with scales that are there already."""
-    load, encode, put = LOADS[dtype], CODES[code], PUTS[bits]
+    load, place_of = LOADS[dtype], PLACES[layout]
+    encode, put, bits = CODES[coding.code], PUTS[coding.bits], coding.bits
+    lo, two_level, affine, away = coding.lo, coding.two_level, coding.affine, coding.away
 
-    def kernel(
-        x, words, rows, cols, across, grid_cols, block_cols, block_rows, scale_cols,
-        scales, global_scale,
-        points, edges, flag, form, row,
-    ):  # fmt: skip
-        line, col, index = place_of(across, grid_cols, block_cols, block_rows, scale_cols)
-        if line >= rows or col >= cols:
+    def kernel(x, words, runs, scales, global_scale, points, edges, flag, form, row):
+        line, col, index = place_of(runs)
+        if line >= runs[0] or col >= runs[1]:
             return
-        if layout == TENSOR:
-            index = U(0)
-        group = U(line * cols + col)
+        group = U(line * runs[1] + col)
         v = load(x, group)
         most = bits32(largest_of(v))
         scale = scales[index]
-        if form[1]:
+        if two_level:
             scale = multiply(global_scale[0], scale)
-        point = points[index] if form[2] else int32(0)
+        point = points[index] if affine else int32(0)
         if most >= U(INFINITE):
             flag[0] = 1
-        if most < U(INFINITE) and is_plain(most, scale) and not form[5]:
-            inverse = divide(F(1.0), scale)
-            low, high = encode(quotients(v, scale, inverse), point, int32(form[3]))
+        if most < U(INFINITE) and is_plain(most, scale) and not away:
+            inverse = reciprocal(scale)
+            low, high = encode(quotients(v, scale, inverse), point, int32(lo))
         else:
             begin = int64(group) * 8
             low, high = codes_one_by_one(x, begin, 8, scale, int64(point), edges, form, row, bits)
@@ -168,21 +204,15 @@ def encode_runs(dtype, code, bits, layout):
 
 
 @cache
-def decode_runs(dtype, number, bits, layout):
+def decode_runs(dtype, number, bits, layout, affine, two_level):
     """Return the kernel that decodes."""
-    numbers, get, save = NUMBERS[number], GETS[bits], SAVES[dtype]
+    numbers, get, save, place_of = NUMBERS[number], GETS[bits], SAVES[dtype], PLACES[layout]
 
-    def kernel(
-        words, out, rows, cols, across, grid_cols, block_cols, block_rows, scale_cols,
-        scales, global_scale,
-        points, table, affine, two_level,
-    ):  # fmt: skip
-        line, col, index = place_of(across, grid_cols, block_cols, block_rows, scale_cols)
-        if line >= rows or col >= cols:
+    def kernel(words, out, runs, scales, global_scale, points, table):
+        line, col, index = place_of(runs)
+        if line >= runs[0] or col >= runs[1]:
             return
-        if layout == TENSOR:
-            index = U(0)
-        group = U(line * cols + col)
+        group = U(line * runs[1] + col)
         scale = scales[index]
         if two_level:
             scale = multiply(global_scale[0], scale)
@@ -246,34 +276,21 @@ def range_tensor(dtype):
 
 
 @cache
-def range_runs(dtype):
+def range_runs(dtype, layout, lanes):
     """Return the kernel that finds the range of every block: two keys each, all 0 before."""
-    load = LOADS[dtype]
+    load, place_of, last_lane = LOADS[dtype], PLACES[layout], lanes - 1
 
-    def kernel(
-        x,
-        rows,
-        cols,
-        across,
-        grid_cols,
-        block_cols,
-        block_rows,
-        scale_cols,
-        lanes,
-        affine,
-        keys,
-        flag,
-    ):
-        line, col, index = place_of(across, grid_cols, block_cols, block_rows, scale_cols)
-        live = line < rows and col < cols
+    def kernel(x, runs, affine, keys, flag):
+        line, col, index = place_of(runs)
+        live = line < runs[0] and col < runs[1]
         hi, lo = U(0), U(0)
         if live:
-            group = U(line * cols + col)
+            group = U(line * runs[1] + col)
             hi, lo = two_ends(x, load(x, group), int64(group) * 8, affine, flag)
         hi = warp_largest(hi, lanes)
         if affine:
             lo = warp_largest(lo, lanes)
-        if live and U(U(cuda.threadIdx.x) & U(lanes - U(1))) == U(0):
+        if live and U(U(cuda.threadIdx.x) & U(last_lane)) == U(0):
             raise_to(keys, int64(index) * 2, hi)
             if affine:
                 raise_to(keys, int64(index) * 2 + 1, lo)

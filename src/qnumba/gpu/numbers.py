@@ -3,49 +3,31 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import float32, int32, uint32
+from numba import float32, uint32
 from numba.extending import register_jitable
 
-from qnumba.gpu.ptx import float_of, half_to_float, multiply
+from qnumba.gpu.ptx import float_of, half_to_float, multiply, picked
 
-U, F, I = uint32, float32, int32  # noqa: E741 - the three types of registers
+U, F = uint32, float32
 _NAN = F(np.nan)
 
 
 @register_jitable
-def s8_at(word, k):
-    """Return a signed code of 8 bits as a number."""
-    return F(I(I(U(word << U(24 - 8 * k))) >> I(24)))
+def byte_at(word, k):
+    """Return 2**23 + a byte of a word: the byte in the fraction of a float32 with that exponent."""
+    return float_of(picked(word, U(0x4B000000), U(0x7440 + k)))
 
 
 @register_jitable
-def u8_at(word, k):
-    """Return an unsigned code of 8 bits as a number."""
-    return F(U(U(word >> U(8 * k)) & U(0xFF)))
+def nibble_at(word, k):
+    """Return 2**23 + four bits of a word."""
+    return float_of(U(U(U(word >> U(4 * k)) & U(15)) | U(0x4B000000)))
 
 
 @register_jitable
-def s4_at(word, k):
-    """Return a signed code of 4 bits as a number."""
-    return F(I(I(U(word << U(28 - 4 * k))) >> I(28)))
-
-
-@register_jitable
-def u4_at(word, k):
-    """Return an unsigned code of 4 bits as a number."""
-    return F(U(U(word >> U(4 * k)) & U(15)))
-
-
-@register_jitable
-def s2_at(word, k):
-    """Return a signed code of 2 bits as a number."""
-    return F(I(I(U(word << U(30 - 2 * k))) >> I(30)))
-
-
-@register_jitable
-def u2_at(word, k):
-    """Return an unsigned code of 2 bits as a number."""
-    return F(U(U(word >> U(2 * k)) & U(3)))
+def crumb_at(word, k):
+    """Return 2**23 + two bits of a word."""
+    return float_of(U(U(U(word >> U(2 * k)) & U(3)) | U(0x4B000000)))
 
 
 @register_jitable
@@ -71,21 +53,28 @@ def e2m1_at(word, k):
     return multiply(float_of(bits), F(2.0**126))
 
 
-def _eight_of(number_at, per_word):
-    """Return the function that decodes eight codes, ``per_word`` of them in each word."""
+def _eight_of(number_at, per_word, signs, sign):
+    """Return the function that decodes eight integer codes, ``per_word`` of them in each word.
+
+    ``signs`` has the sign bit of each code, ``sign`` that of one. Turning it over adds it to every
+    signed code, and one exact difference takes it, the zero point and 2**23 away.
+    """
+    offset = 2.0**23 + sign
 
     @register_jitable
     def numbers(low, high, point, _table):
-        second = high if per_word == 4 else low  # noqa: PLR2004 - codes of 8 bits
+        a = U(low ^ U(signs))
+        b = U(high ^ U(signs)) if per_word == 4 else a  # noqa: PLR2004 - codes of 8 bits
+        base = F(point + F(offset))
         return (
-            number_at(low, 0) - point,
-            number_at(low, 1) - point,
-            number_at(low, 2) - point,
-            number_at(low, 3) - point,
-            number_at(second, 4 % per_word) - point,
-            number_at(second, 5 % per_word) - point,
-            number_at(second, 6 % per_word) - point,
-            number_at(second, 7 % per_word) - point,
+            number_at(a, 0) - base,
+            number_at(a, 1) - base,
+            number_at(a, 2) - base,
+            number_at(a, 3) - base,
+            number_at(b, 4 % per_word) - base,
+            number_at(b, 5 % per_word) - base,
+            number_at(b, 6 % per_word) - base,
+            number_at(b, 7 % per_word) - base,
         )
 
     return numbers
@@ -118,12 +107,12 @@ def lookup_u4(low, _high, _point, table):
 
 
 NUMBERS = {
-    "s8": _eight_of(s8_at, 4),
-    "u8": _eight_of(u8_at, 4),
-    "s4": _eight_of(s4_at, 8),
-    "u4": _eight_of(u4_at, 8),
-    "s2": _eight_of(s2_at, 8),
-    "u2": _eight_of(u2_at, 8),
+    "s8": _eight_of(byte_at, 4, 0x80808080, 128),
+    "u8": _eight_of(byte_at, 4, 0, 0),
+    "s4": _eight_of(nibble_at, 8, 0x88888888, 8),
+    "u4": _eight_of(nibble_at, 8, 0, 0),
+    "s2": _eight_of(crumb_at, 8, 0xAAAA, 2),
+    "u2": _eight_of(crumb_at, 8, 0, 0),
     "E4M3": _floats_of(e4m3_at, 4),
     "E5M2": _floats_of(e5m2_at, 4),
     "E2M1": _floats_of(e2m1_at, 8),

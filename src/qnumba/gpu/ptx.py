@@ -71,6 +71,17 @@ def _binary(text, result, *operands, collective=False):
     return instruction
 
 
+def _ternary(text, result, *operands):
+    """Return an intrinsic of three operands."""
+    emit = _emitter(text, result, operands)
+
+    @intrinsic
+    def instruction(_context, x, y, z):
+        return result(x, y, z), emit
+
+    return instruction
+
+
 def _either(text):
     """Return an intrinsic of float32 or float64, whichever it is given."""
 
@@ -105,6 +116,7 @@ trunc = _either("cvt.rzi.{0}.{0} $0, $1;")
 ceil = _either("cvt.rpi.{0}.{0} $0, $1;")
 multiply = _binary("mul.rn.f32 $0, $1, $2;", types.float32, types.float32, types.float32)
 divide = _binary("div.rn.f32 $0, $1, $2;", types.float32, types.float32, types.float32)
+reciprocal = _unary("rcp.rn.f32 $0, $1;", types.float32, types.float32)
 to_int = _unary("cvt.rni.s32.f32 $0, $1;", types.int32, types.float32)  # saturates; NaN is 0
 # The greater magnitude; NaN if either is. One instruction of the hardware.
 largest = _binary(
@@ -114,17 +126,23 @@ largest = _binary(
     types.float32,
 )
 least = _binary("min.f32 $0, $1, $2;", types.float32, types.float32, types.float32)
+# Numba's max of two int32 is an int64, of five instructions.
+later = _binary("max.s32 $0, $1, $2;", types.int32, types.int32, types.int32)
 greatest = _binary("max.f32 $0, $1, $2;", types.float32, types.float32, types.float32)
 
 
-@intrinsic
-def fused(_context, x, y, z):
-    """Return x * y + z, rounded once."""
-    kinds = (types.float32,) * 3
-    return types.float32(x, y, z), _emitter("fma.rn.f32 $0, $1, $2, $3;", types.float32, kinds)
+# x * y + z, rounded once.
+fused = _ternary(
+    "fma.rn.f32 $0, $1, $2, $3;", types.float32, types.float32, types.float32, types.float32
+)
 
 
 # --- bits
+
+# Bytes of two words, picked by the four digits of a third: 0 to 3 the first's, 4 to 7 the other's.
+picked = _ternary(
+    "prmt.b32 $0, $1, $2, $3;", types.uint32, types.uint32, types.uint32, types.uint32
+)
 
 
 def _bitcast(result, operand):

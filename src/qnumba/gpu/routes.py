@@ -19,7 +19,6 @@ from qnumba.gpu.launch import (
     encode_form,
     floats,
     global_row,
-    ints,
     kind,
     run,
     scale_row,
@@ -83,11 +82,22 @@ class Runs(NamedTuple):
         """Return what kernels take."""
         return (
             *(self.rows, self.cols, self.across, self.grid_cols),
-            *(self.block_cols, self.block_rows, self.scale_cols),
+            *(*divisor(self.block_cols), *divisor(self.block_rows), *divisor(self.grid_cols)),
+            self.scale_cols,
         )
 
 
-RUNS = (_U,) * 7
+RUNS = types.UniTuple(_U, 11)
+
+
+def divisor(number: int) -> tuple[int, int]:
+    """Return (factor, shift) such that n * factor >> shift is n // number, for all n below 2**31.
+
+    factor * number is past 2**shift by less than number, which is at most 2**(shift - 31): too
+    little to carry any such n to its next multiple (Granlund and Montgomery, 1994).
+    """
+    shift = 31 + (number - 1).bit_length()
+    return -(-(1 << shift) // number), shift
 
 
 @lru_cache(maxsize=4096)
@@ -127,6 +137,14 @@ def number_name(plan: Plan) -> str | None:
     return code_name(plan, _E2M1)
 
 
+def coding_of(plan: Plan, options: Options) -> fast.Coding:
+    """Return what kernels that encode a plan are compiled for."""
+    name = code_name(plan, driver.capability())
+    affine, away = plan.scheme.mode == "affine", options.rounding == "away"
+    lo = int(plan.value.lo)
+    return fast.Coding(name, plan.code_bits, lo, plan.scheme.two_level, affine, away)
+
+
 def is_aligned(plan: Plan, numbers: View, words: View | None) -> bool:
     """Return whether addresses, dtypes and hardware allow wide accesses."""
     if numbers.dtype not in DTYPES or driver.capability() < _LEAST or numbers.pointer % _WIDE:
@@ -147,9 +165,9 @@ def find_range(source: View, plan: Plan, affine: int, keys: Any, flag: int) -> N
         kernel = fast.range_tensor(source.dtype)
         driver.launch(kernel, signature, grid, THREADS, source.stream, arguments)
         return
-    signature = types.void(pointer, *RUNS, _U, INTS, U32, I32)
-    arguments = (source.pointer, *runs.numbers(), runs.lanes, affine, keys, flag)
-    kernel = fast.range_runs(source.dtype)
+    signature = types.void(pointer, RUNS, INTS, U32, I32)
+    arguments = (source.pointer, runs.numbers(), affine, keys, flag)
+    kernel = fast.range_runs(source.dtype, runs.layout, runs.lanes)
     driver.launch(kernel, signature, runs.grid, THREADS, source.stream, arguments)
 
 
@@ -164,26 +182,24 @@ def encode(
 ) -> None:
     """Queue the fast kernel that encodes the groups of a plan with given scales."""
     runs = runs_of(plan)
-    code = code_name(plan, driver.capability())
-    kernel = fast.encode_runs(source.dtype, code, plan.code_bits, runs.layout)
+    kernel = fast.encode_runs(source.dtype, coding_of(plan, options), runs.layout)
     form, row = encode_form(plan, options)
     signature = types.void(
-        *(POINTERS[source.dtype], _WORDS[plan.code_bits], *RUNS),
+        *(POINTERS[source.dtype], _WORDS[plan.code_bits], RUNS),
         *(F32, F32, I32, F64, I32, FORM, ROW),
     )
-    arguments = (source.pointer, words.pointer, *runs.numbers(), *numbers, 0, flag, form, row)
+    arguments = (source.pointer, words.pointer, runs.numbers(), *numbers, 0, flag, form, row)
     driver.launch(kernel, signature, runs.grid, THREADS, source.stream, arguments)
 
 
 def decode(words: View, plan: Plan, out: View, numbers: tuple[int, ...], table: int) -> None:
     """Queue the fast kernel that decodes the groups of a plan."""
     runs = runs_of(plan)
-    kernel = fast.decode_runs(out.dtype, number_name(plan), plan.code_bits, runs.layout)
-    signature = types.void(
-        *(_WORDS[plan.code_bits], POINTERS[out.dtype], *RUNS, F32, F32, I32, F32, INTS, INTS),
-    )
-    two_level, affine = int(plan.scheme.two_level), int(plan.scheme.mode == "affine")
-    arguments = (words.pointer, out.pointer, *runs.numbers(), *numbers, table, affine, two_level)
+    levels = (plan.scheme.mode == "affine", plan.scheme.two_level)
+    kernel = fast.decode_runs(out.dtype, number_name(plan), plan.code_bits, runs.layout, *levels)
+    pointers = (_WORDS[plan.code_bits], POINTERS[out.dtype])
+    signature = types.void(*pointers, RUNS, F32, F32, I32, F32)
+    arguments = (words.pointer, out.pointer, runs.numbers(), *numbers, table)
     driver.launch(kernel, signature, runs.grid, THREADS, words.stream, arguments)
 
 
@@ -208,19 +224,16 @@ def quantize_blocks(
     source: View, plan: Plan, options: Options, words: View, scales: int, over: int, flag: int
 ) -> None:
     """Queue the kernel that calibrates and encodes in one pass."""
-    code = code_name(plan, driver.capability())
     groups = 2 if plan.block_cols == FUSED_BLOCKS[0] and source.dtype != "float32" else 1
-    kernel = fast.quantize_blocks(source.dtype, code, plan.code_bits, plan.scale.name, groups)
+    lanes = plan.block_cols // 8 // groups
+    rule, power = RULES[options.scale_rounding], (plan.value.emax, plan.value.mantissa_bits)
+    coding = coding_of(plan, options)
+    kernel = fast.quantize_blocks(source.dtype, coding, plan.scale.name, rule, power, lanes, groups)
     form, row = encode_form(plan, options)
     signature = types.void(
         *(POINTERS[source.dtype], _WORDS[plan.code_bits], _U, F32, F32, F64, I32),
-        *(_U, _F, INTS, ints(2), FORM, ROW),
+        *(_F, FORM, ROW),
     )
     count = plan.size // 8 // groups
-    power = (plan.value.emax, plan.value.mantissa_bits)
-    arguments = (
-        *(source.pointer, words.pointer, count, scales, over, 0, flag),
-        *(plan.block_cols // 8 // groups, top(plan), RULES[options.scale_rounding], power),
-        *(form, row),
-    )
-    run(kernel, signature, count, source.stream, *arguments)
+    arguments = (source.pointer, words.pointer, count, scales, over, 0, flag, top(plan))
+    run(kernel, signature, count, source.stream, *arguments, form, row)
