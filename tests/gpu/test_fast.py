@@ -94,6 +94,29 @@ def test_blocks_in_one_pass(device, case):
     assert "quantize_blocks" in launched(device)
 
 
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("dtype", NARROW)
+def test_lookup(device, bits, dtype):
+    table = np.sort(np.random.default_rng(bits).standard_normal(2**bits)).astype(np.float32)
+    table[1] = table[0]  # equal entries: the first is meant
+    given = {"mode": "lookup", "table": table.tolist()}
+    schemes = (
+        Scheme(f"U{bits}", block=64, block_scale="F32", **given),
+        Scheme(f"U{bits}", block=32, block_scale="F16", tensor_scale="F32", **given),
+        Scheme(f"U{bits}", block=(2, 24), block_scale="BF16", **given),
+        Scheme(f"U{bits}", **given),
+    )
+    launched(device)
+    for scheme, magnitude in itertools.product(schemes, (0, -100)):
+        device.forget()
+        scaled = 0 if dtype == "float16" else magnitude
+        x = hard((4, 384), 3, dtype, special=True, magnitude=scaled)
+        check(device, Case(scheme, x.shape, dtype, dtype, options={"nonfinite": "clip"}), x)
+    names = launched(device)
+    assert {"quantize_blocks", "encode_runs", "decode_runs"} <= names
+    assert not {"encode", "decode"} & names
+
+
 @pytest.mark.parametrize("rule", ["up", "nearest", "floor", "even"])
 def test_power_of_two_scales(device, rule):
     device.forget()

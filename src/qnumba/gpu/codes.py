@@ -127,52 +127,52 @@ def steps_of(y, point, lo):
 
 
 @register_jitable
-def codes_s8(y, point, lo):
+def codes_s8(y, point, lo, _edges):
     """Return eight signed codes of 8 bits."""
     r = steps_of(y, point, lo)
     return pack_four_s8(r[0], r[1], r[2], r[3]), pack_four_s8(r[4], r[5], r[6], r[7])
 
 
 @register_jitable
-def codes_u8(y, point, lo):
+def codes_u8(y, point, lo, _edges):
     """Return eight unsigned codes of 8 bits."""
     r = steps_of(y, point, lo)
     return pack_four_u8(r[0], r[1], r[2], r[3]), pack_four_u8(r[4], r[5], r[6], r[7])
 
 
 @register_jitable
-def codes_s4(y, point, lo):
+def codes_s4(y, point, lo, _edges):
     """Return eight signed codes of 4 bits."""
     return pack_eight_s4(steps_of(y, point, lo)), U(0)
 
 
 @register_jitable
-def codes_u4(y, point, lo):
+def codes_u4(y, point, lo, _edges):
     """Return eight unsigned codes of 4 bits."""
     return pack_eight_u4(steps_of(y, point, lo)), U(0)
 
 
 @register_jitable
-def codes_s2(y, point, lo):
+def codes_s2(y, point, lo, _edges):
     """Return eight signed codes of 2 bits."""
     return pack_eight_s2(steps_of(y, point, lo)), U(0)
 
 
 @register_jitable
-def codes_u2(y, point, lo):
+def codes_u2(y, point, lo, _edges):
     """Return eight unsigned codes of 2 bits."""
     return pack_eight_u2(steps_of(y, point, lo)), U(0)
 
 
 @register_jitable
-def codes_e4m3(y, _point, _lo):
+def codes_e4m3(y, _point, _lo, _edges):
     """Return eight E4M3, by the hardware (sm_89 and newer)."""
     low = U(U(e4m3_pair(y[0], y[1])) | U(U(e4m3_pair(y[2], y[3])) << U(16)))
     return low, U(U(e4m3_pair(y[4], y[5])) | U(U(e4m3_pair(y[6], y[7])) << U(16)))
 
 
 @register_jitable
-def codes_e5m2(y, _point, _lo):
+def codes_e5m2(y, _point, _lo, _edges):
     """Return eight E5M2, by the hardware (sm_89 and newer)."""
     low = U(U(e5m2_pair(y[0], y[1])) | U(U(e5m2_pair(y[2], y[3])) << U(16)))
     return low, U(U(e5m2_pair(y[4], y[5])) | U(U(e5m2_pair(y[6], y[7])) << U(16)))
@@ -209,7 +209,7 @@ def four_bytes(a, b, c, d):
 
 
 @register_jitable
-def codes_e4m3_soft(y, _point, _lo):
+def codes_e4m3_soft(y, _point, _lo, _edges):
     """Return eight E4M3, on any hardware."""
     return (
         four_bytes(one_e4m3(y[0]), one_e4m3(y[1]), one_e4m3(y[2]), one_e4m3(y[3])),
@@ -218,7 +218,7 @@ def codes_e4m3_soft(y, _point, _lo):
 
 
 @register_jitable
-def codes_e5m2_soft(y, _point, _lo):
+def codes_e5m2_soft(y, _point, _lo, _edges):
     """Return eight E5M2, on any hardware."""
     return (
         four_bytes(one_e5m2(y[0]), one_e5m2(y[1]), one_e5m2(y[2]), one_e5m2(y[3])),
@@ -227,7 +227,7 @@ def codes_e5m2_soft(y, _point, _lo):
 
 
 @register_jitable
-def codes_e2m1(y, _point, _lo):
+def codes_e2m1(y, _point, _lo, _edges):
     """Return eight E2M1, by the hardware (sm_100a and sm_120a)."""
     return e2m1_eight(y), U(0)
 
@@ -255,12 +255,61 @@ def two_e2m1(a, b):
 
 
 @register_jitable
-def codes_e2m1_soft(y, _point, _lo):
+def codes_e2m1_soft(y, _point, _lo, _edges):
     """Return eight E2M1, on any hardware."""
     low = four_bytes(
         two_e2m1(y[0], y[1]), two_e2m1(y[2], y[3]), two_e2m1(y[4], y[5]), two_e2m1(y[6], y[7])
     )
     return low, U(0)
+
+
+def _index_of(bits):
+    """Return the function that counts the edges below a number, of 2**bits - 1 ascending ones."""
+    half = 1 << (bits - 1)
+
+    @register_jitable
+    def index(y, edges):
+        place, step = U(0), U(half)
+        for _ in range(bits):
+            place = U(place + step) if edges[U(place + U(step - U(1)))] < y else place
+            step = U(step >> U(1))
+        return place
+
+    return index
+
+
+index_8, index_4, index_2 = _index_of(8), _index_of(4), _index_of(2)
+
+
+@register_jitable
+def codes_lookup_8(y, _point, _lo, e):
+    """Return eight indices of 8 bits."""
+    return (
+        four_bytes(index_8(y[0], e), index_8(y[1], e), index_8(y[2], e), index_8(y[3], e)),
+        four_bytes(index_8(y[4], e), index_8(y[5], e), index_8(y[6], e), index_8(y[7], e)),
+    )
+
+
+@register_jitable
+def two_indices(a, b, edges):
+    """Return two indices of 4 bits as a byte."""
+    return U(index_4(a, edges) + U(index_4(b, edges) << U(4)))
+
+
+@register_jitable
+def codes_lookup_4(y, _point, _lo, e):
+    """Return eight indices of 4 bits."""
+    low = two_indices(y[0], y[1], e), two_indices(y[2], y[3], e)
+    return four_bytes(*low, two_indices(y[4], y[5], e), two_indices(y[6], y[7], e)), U(0)
+
+
+@register_jitable
+def codes_lookup_2(y, _point, _lo, e):
+    """Return eight indices of 2 bits."""
+    word = U(0)
+    for k in range(8):
+        word = U(word | U(index_2(y[k], e) << U(2 * k)))
+    return word, U(0)
 
 
 CODES = {
@@ -276,6 +325,9 @@ CODES = {
     "E4M3 soft": codes_e4m3_soft,
     "E5M2 soft": codes_e5m2_soft,
     "E2M1 soft": codes_e2m1_soft,
+    "lookup 8": codes_lookup_8,
+    "lookup 4": codes_lookup_4,
+    "lookup 2": codes_lookup_2,
 }
 
 

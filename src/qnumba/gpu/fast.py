@@ -159,10 +159,10 @@ def quantize_blocks(dtype, coding, scale_store, rule, power, lanes, groups):  # 
                 scales[U(thread // U(lanes))] = stored
             if most < U(INFINITE) and is_plain(most, scale) and not away:
                 inverse = inverse_of(scale)
-                low, high = encode(quotients(v, scale, inverse), int32(0), int32(lo))
+                low, high = encode(quotients(v, scale, inverse), int32(0), int32(lo), edges)
                 put(words, group, low, high)
                 if groups == 2:  # noqa: PLR2004 - a constant of this kernel
-                    low, high = encode(quotients(w, scale, inverse), int32(0), int32(lo))
+                    low, high = encode(quotients(w, scale, inverse), int32(0), int32(lo), edges)
                     put(words, U(group + U(1)), low, high)
             else:
                 one_by_one(x, words, group, scale, form, row, edges)
@@ -194,7 +194,7 @@ def encode_runs(dtype, coding, layout):
             flag[0] = 1
         if most < U(INFINITE) and is_plain(most, scale) and not away:
             inverse = reciprocal(scale)
-            low, high = encode(quotients(v, scale, inverse), point, int32(lo))
+            low, high = encode(quotients(v, scale, inverse), point, int32(lo), edges)
         else:
             begin = int64(group) * 8
             low, high = codes_one_by_one(x, begin, 8, scale, int64(point), edges, form, row, bits)

@@ -95,15 +95,25 @@ def _floats_of(number_at, per_word):
     return numbers
 
 
-@register_jitable
-def lookup_u4(low, _high, _point, table):
-    """Return the entries of eight indices of 4 bits."""
-    return (
-        *(table[U(low & U(15))], table[U(U(low >> U(4)) & U(15))]),
-        *(table[U(U(low >> U(8)) & U(15))], table[U(U(low >> U(12)) & U(15))]),
-        *(table[U(U(low >> U(16)) & U(15))], table[U(U(low >> U(20)) & U(15))]),
-        *(table[U(U(low >> U(24)) & U(15))], table[U(low >> U(28))]),
-    )
+def _entries_of(bits):
+    """Return the function that looks up eight indices in a table."""
+    per_word, mask = 4 if bits == 8 else 8, (1 << bits) - 1  # noqa: PLR2004 - two words of them
+
+    @register_jitable
+    def entry(word, k, table):
+        return table[U(U(word >> U(bits * k)) & U(mask))]
+
+    @register_jitable
+    def numbers(low, high, _point, table):
+        second = high if per_word == 4 else low  # noqa: PLR2004 - codes of 8 bits
+        return (
+            *(entry(low, 0, table), entry(low, 1, table)),
+            *(entry(low, 2, table), entry(low, 3, table)),
+            *(entry(second, 4 % per_word, table), entry(second, 5 % per_word, table)),
+            *(entry(second, 6 % per_word, table), entry(second, 7 % per_word, table)),
+        )
+
+    return numbers
 
 
 NUMBERS = {
@@ -116,5 +126,7 @@ NUMBERS = {
     "E4M3": _floats_of(e4m3_at, 4),
     "E5M2": _floats_of(e5m2_at, 4),
     "E2M1": _floats_of(e2m1_at, 8),
-    "lookup 4": lookup_u4,
+    "lookup 8": _entries_of(8),
+    "lookup 4": _entries_of(4),
+    "lookup 2": _entries_of(2),
 }

@@ -82,8 +82,7 @@ def dequantize(words: Any, plan: Plan, params: Params, out: Any) -> None:
         table = _table(plan, "table", source)
         pointers = numbers.pointers()
         runs = routes.runs_of(plan)
-        known = routes.number_name(plan) is not None
-        if not (runs and known and routes.is_aligned(plan, target, source)):
+        if not (runs and routes.is_aligned(plan, target, source)):
             places = (geometry(plan), packing(plan))
             _decode_any(source, target, plan, pointers, table, places, plan.size)
             return
@@ -217,8 +216,8 @@ def _quantize_blocks(
         whole = one_scale(plan)
         routes.find_range(source, whole, 0, flag.keys, flag.pointer)
         routes.find_global(source, plan, options, flag.keys, pointer)
-    numbers = (view(scales).pointer, pointer, flag.pointer)
-    routes.quantize_blocks(source, plan, options, target, *numbers)
+    numbers, edges = (view(scales).pointer, pointer), _table(plan, "float32", source)
+    routes.quantize_blocks(source, plan, options, target, numbers, edges, flag.pointer)
     return Params(scales, over)
 
 
@@ -231,12 +230,12 @@ def _encode(
     after(source.stream, numbers.scales)
     pointers = numbers.pointers()
     runs = routes.runs_of(plan)
-    known = routes.code_name(plan, driver.capability()) is not None
-    if not (runs and known and routes.is_aligned(plan, source, target)):
+    if not (runs and routes.is_aligned(plan, source, target)):
         places = (geometry(plan), packing(plan))
         _encode_any(source, target, plan, options, pointers, flag, places, target.size)
         return
-    routes.encode(source, plan, options, target, pointers, flag.pointer)
+    edges = _table(plan, "float32", source)
+    routes.encode(source, plan, options, target, pointers, edges, flag.pointer)
     if runs.tail:
         begin = plan.size - runs.tail
         rest = source._replace(pointer=source.pointer + begin * source.itemsize)

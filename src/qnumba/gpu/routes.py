@@ -119,22 +119,15 @@ def runs_of(plan: Plan) -> Runs | None:
     return Runs(layout, rows, cols // 8, block_cols // 8, step, -(-cols // block_cols), 0)
 
 
-def code_name(plan: Plan, capability: tuple[int, ...]) -> str | None:
-    """Return the name of the code in ``codes.CODES``; None for lookup."""
+def code_name(plan: Plan, capability: tuple[int, ...]) -> str:
+    """Return the name of the code in ``codes.CODES``."""
     name, bits = plan.value.name, plan.value.bits
     if kind(plan) == LOOKUP:
-        return None
+        return f"lookup {bits}"
     if kind(plan) != MINIFLOAT:
         return f"{'s' if plan.is_signed else 'u'}{bits}"
     needed = _E2M1 if name == "E2M1" else _E4M3
     return name if capability[:2] >= needed else f"{name} soft"
-
-
-def number_name(plan: Plan) -> str | None:
-    """Return the name of the code in ``numbers.NUMBERS``; None if it has none."""
-    if kind(plan) == LOOKUP:
-        return "lookup 4" if plan.value.bits == 4 else None  # noqa: PLR2004 - of two and eight
-    return code_name(plan, _E2M1)
 
 
 def coding_of(plan: Plan, options: Options) -> fast.Coding:
@@ -178,7 +171,13 @@ def settle(keys: int, pair: tuple[int, int], count: int, affine: int, stream: in
 
 
 def encode(
-    source: View, plan: Plan, options: Options, words: View, numbers: tuple[int, ...], flag: int
+    source: View,
+    plan: Plan,
+    options: Options,
+    words: View,
+    numbers: tuple[int, ...],
+    edges: int,
+    flag: int,
 ) -> None:
     """Queue the fast kernel that encodes the groups of a plan with given scales."""
     runs = runs_of(plan)
@@ -186,9 +185,9 @@ def encode(
     form, row = encode_form(plan, options)
     signature = types.void(
         *(POINTERS[source.dtype], _WORDS[plan.code_bits], RUNS),
-        *(F32, F32, I32, F64, I32, FORM, ROW),
+        *(F32, F32, I32, F32, I32, FORM, ROW),
     )
-    arguments = (source.pointer, words.pointer, runs.numbers(), *numbers, 0, flag, form, row)
+    arguments = (source.pointer, words.pointer, runs.numbers(), *numbers, edges, flag, form, row)
     driver.launch(kernel, signature, runs.grid, THREADS, source.stream, arguments)
 
 
@@ -196,7 +195,9 @@ def decode(words: View, plan: Plan, out: View, numbers: tuple[int, ...], table: 
     """Queue the fast kernel that decodes the groups of a plan."""
     runs = runs_of(plan)
     levels = (plan.scheme.mode == "affine", plan.scheme.two_level)
-    kernel = fast.decode_runs(out.dtype, number_name(plan), plan.code_bits, runs.layout, *levels)
+    kernel = fast.decode_runs(
+        out.dtype, code_name(plan, _E2M1), plan.code_bits, runs.layout, *levels
+    )
     pointers = (_WORDS[plan.code_bits], POINTERS[out.dtype])
     signature = types.void(*pointers, RUNS, F32, F32, I32, F32)
     arguments = (words.pointer, out.pointer, runs.numbers(), *numbers, table)
@@ -206,8 +207,8 @@ def decode(words: View, plan: Plan, out: View, numbers: tuple[int, ...], table: 
 def is_fused(plan: Plan, options: Options) -> bool:
     """Return whether one pass can calibrate and encode: blocks along contiguous memory."""
     runs = runs_of(plan)
-    symmetric = plan.scheme.mode == "symmetric" and options.method == "minmax"
-    if runs is None or not symmetric or runs.layout != fast.ROW:
+    ranged = plan.scheme.mode != "affine" and options.method == "minmax"
+    if runs is None or not ranged or runs.layout != fast.ROW:
         return False
     return plan.block_cols in FUSED_BLOCKS and plan.cols % plan.block_cols == 0
 
@@ -221,7 +222,13 @@ def find_global(source: View, plan: Plan, options: Options, keys: int, over: int
 
 
 def quantize_blocks(
-    source: View, plan: Plan, options: Options, words: View, scales: int, over: int, flag: int
+    source: View,
+    plan: Plan,
+    options: Options,
+    words: View,
+    numbers: tuple[int, ...],
+    edges: int,
+    flag: int,
 ) -> None:
     """Queue the kernel that calibrates and encodes in one pass."""
     groups = 2 if plan.block_cols == FUSED_BLOCKS[0] and source.dtype != "float32" else 1
@@ -231,9 +238,9 @@ def quantize_blocks(
     kernel = fast.quantize_blocks(source.dtype, coding, plan.scale.name, rule, power, lanes, groups)
     form, row = encode_form(plan, options)
     signature = types.void(
-        *(POINTERS[source.dtype], _WORDS[plan.code_bits], _U, F32, F32, F64, I32),
+        *(POINTERS[source.dtype], _WORDS[plan.code_bits], _U, F32, F32, F32, I32),
         *(_F, FORM, ROW),
     )
     count = plan.size // 8 // groups
-    arguments = (source.pointer, words.pointer, count, scales, over, 0, flag, top(plan))
+    arguments = (source.pointer, words.pointer, count, *numbers, edges, flag, top(plan))
     run(kernel, signature, count, source.stream, *arguments, form, row)
