@@ -62,6 +62,9 @@ WORKS = [
     Work("mxfp8 to bfloat16", "mxfp8", "bfloat16", "decode_runs", 3 + 4 / 32),
     Work("nvfp4 of bfloat16", "nvfp4", "bfloat16", "quantize_blocks", 2.5 + 4 / 16),
     Work("nvfp4 to bfloat16", "nvfp4", "bfloat16", "decode_runs", 2.5 + 4 / 16),
+    Work("nf4 of float32", "nf4", "float32", "quantize_blocks", 4.5 + 4 / 64),
+    Work("nf4 of bfloat16", "nf4", "bfloat16", "quantize_blocks", 2.5 + 4 / 64),
+    Work("nf4 to bfloat16", "nf4", "bfloat16", "decode_runs", 2.5 + 4 / 64),
     Work("fp8_block of bfloat16, range", "fp8_block", "bfloat16", "range_runs", 2),
     Work("fp8_block of bfloat16, encode", "fp8_block", "bfloat16", "encode_runs", 3),
 ]

@@ -264,13 +264,20 @@ def codes_e2m1_soft(y, _point, _lo, _edges):
 
 
 def _index_of(bits):
-    """Return the function that counts the edges below a number, of 2**bits - 1 ascending ones."""
-    half = 1 << (bits - 1)
+    """Return the function that counts the edges below a number, of 2**bits - 1 ascending ones.
+
+    The edges of the first two halvings are loaded once for all eight numbers, and chosen from.
+    """
+    half, quarter = 1 << (bits - 1), 1 << (bits - 2)
 
     @register_jitable
     def index(y, edges):
-        place, step = U(0), U(half)
-        for _ in range(bits):
+        lower, middle, upper = edges[quarter - 1], edges[half - 1], edges[half + quarter - 1]
+        is_upper = middle < y
+        place = U(half) if is_upper else U(0)
+        place = U(place + U(quarter)) if (upper if is_upper else lower) < y else place
+        step = U(quarter >> 1)
+        for _ in range(bits - 2):
             place = U(place + step) if edges[U(place + U(step - U(1)))] < y else place
             step = U(step >> U(1))
         return place
