@@ -7,18 +7,14 @@ import pytest
 from safetensors import safe_open
 
 import qnumba as qn
-from qnumba.errors import DecodeError
+from qnumba.errors import DataError, DecodeError, QuantizedTypeError
 from qnumba.io.checkpoint import (
     KEY,
-    Entry,
-    entries_text,
     pack_qarray,
     read_entries,
-    tensor_layout,
     unpack_qarray,
 )
-from qnumba.io.safetensors import SafetensorsFile, write_safetensors
-from qnumba.layout import plan
+from qnumba.io.safetensors import SafetensorsFile, save_safetensors, write_safetensors
 
 SCHEMES = [
     *qn.PRESETS,
@@ -34,15 +30,6 @@ SCHEMES = [
 SHAPES = [(6, 40), (3, 5, 17), (0, 32), (1, 1)]
 
 
-def save(path, arrays):
-    tensors, layout, entries = {}, {}, {}
-    for name, q in arrays.items():
-        tensors |= pack_qarray(name, q)
-        layout |= tensor_layout(name, plan(q.scheme, q.shape))
-        entries[name] = Entry(plan(q.scheme, q.shape), q.source_dtype, q.options)
-    write_safetensors(path, layout, tensors.items(), {KEY: entries_text(entries)})
-
-
 @pytest.fixture
 def path(tmp_path):
     return tmp_path / "a.safetensors"
@@ -53,7 +40,7 @@ def path(tmp_path):
 def test_what_is_packed_is_unpacked_bit_for_bit(path, scheme, shape):
     x = np.random.default_rng(1).standard_normal(shape)
     q = qn.quantize(x, scheme)
-    save(path, {"w": q})
+    save_safetensors(path, {"w": q})
     with SafetensorsFile(path) as file:
         back = unpack_qarray(file, "w")
     assert back == q
@@ -63,14 +50,14 @@ def test_what_is_packed_is_unpacked_bit_for_bit(path, scheme, shape):
 
 def test_per_tensor_arrays_without_axes(path):
     q = qn.quantize(np.float32(3.5), "int8")
-    save(path, {"w": q})
+    save_safetensors(path, {"w": q})
     with SafetensorsFile(path) as file:
         assert unpack_qarray(file, "w") == q
 
 
 def test_nvfp4_has_the_names_and_dtypes_other_tools_look_for(path):
     q = qn.quantize(np.ones((4, 32), np.float32), "nvfp4")
-    save(path, {"layer.weight": q})
+    save_safetensors(path, {"layer.weight": q})
     with safe_open(path, "np") as file:
         found = {}
         for name in file.keys():  # noqa: SIM118 - this object is no mapping
@@ -87,7 +74,7 @@ def test_fp8_codes_are_fp8_tensors(path):
     ml_dtypes = pytest.importorskip("ml_dtypes")
     x = np.linspace(-2, 2, 64, dtype=np.float32).reshape(2, 32)
     q = qn.quantize(x, "mxfp8")
-    save(path, {"w": q})
+    save_safetensors(path, {"w": q})
     with SafetensorsFile(path) as file:
         codes, scales = file.view("w"), file.view("w_scale")
     assert codes.dtype == ml_dtypes.float8_e4m3fn
@@ -100,6 +87,52 @@ def test_a_file_without_quantized_arrays_has_no_entries(path):
         assert read_entries(file) == {}
         with pytest.raises(KeyError, match="no quantized array 'a'"):
             unpack_qarray(file, "a")
+
+
+def test_quantized_and_plain_arrays_share_a_file(path):
+    x = np.ones((2, 32), np.float32)
+    q = qn.quantize(x, "nvfp4")
+    save_safetensors(path, {"v": x, "w": q}, {"k": "told"})
+    with SafetensorsFile(path) as file:
+        assert list(read_entries(file)) == ["w"]
+        assert unpack_qarray(file, "w") == q
+        assert np.array_equal(file["v"], x)
+        assert file.metadata["k"] == "told"
+
+
+ONE = np.ones(2, np.float32)
+NOT_WRITTEN = {
+    "no mapping": (None, QuantizedTypeError, "NoneType"),
+    "list": ([ONE], QuantizedTypeError, "list"),
+    "masked": ({"a": np.ma.masked_array(ONE, [0, 1])}, QuantizedTypeError, "filled"),
+    "objects": ({"a": None}, QuantizedTypeError, "object"),
+    "a name of a part": ({"w": qn.quantize(ONE, "int8"), "w_scale": ONE}, DataError, "'w_scale'"),
+    "parts of one name": (
+        {name: qn.quantize(ONE, "int8") for name in ("w", "w_scale")},
+        DataError,
+        "'w_scale'",
+    ),
+    "a number as the name": ({5: qn.quantize(ONE, "int8")}, DataError, "str"),
+}
+
+
+@pytest.mark.parametrize("case", NOT_WRITTEN)
+def test_what_would_be_altered_is_not_written(path, case):
+    arrays, error, message = NOT_WRITTEN[case]
+    with pytest.raises(error, match=message):
+        save_safetensors(path, arrays)
+    assert not path.exists()
+
+
+def test_metadata_cannot_stand_where_ours_do(path):
+    with pytest.raises(DataError, match="'qnumba'"):
+        save_safetensors(path, {"w": qn.quantize(ONE, "int8")}, {KEY: "{}"})
+
+
+def test_a_quantized_array_is_no_tensor(path):
+    q = qn.quantize(ONE, "int8")
+    with pytest.raises(QuantizedTypeError, match="dequantize"):
+        write_safetensors(path, {"w": ("F32", (2,))}, [("w", q)])
 
 
 GOOD = {"scheme": "Q8S", "shape": [4], "dtype": "float32", "options": ""}

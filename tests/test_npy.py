@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import qnumba as qn
 from qnumba.data import attention_weight
 from qnumba.errors import DecodeError, QuantizedTypeError
 from qnumba.io.npy import read_npy, write_npy
@@ -94,8 +95,12 @@ HOSTILE = {
 @pytest.mark.parametrize("case", HOSTILE)
 def test_hostile_files_are_refused(path, case):
     path.write_bytes(HOSTILE[case])
-    with pytest.raises(DecodeError, match=r"a\.npy"):
+    with pytest.raises(DecodeError, match=r"a\.npy") as caught:
         read_npy(path)
+    told = str(caught.value)
+    assert len(told) < 1000
+    assert "ast." not in told
+    assert ("bfloat16" in told) == ("raw bytes" in case)
 
 
 @pytest.mark.filterwarnings("ignore")  # NumPy warns of odd headers before it refuses them
@@ -136,6 +141,15 @@ def test_dtypes_npy_cannot_hold_are_refused(path, array):
     with pytest.raises(QuantizedTypeError, match="safetensors"):
         write_npy(path, array)
     assert not path.exists()
+
+
+def test_array_likes_are_written_and_quantized_and_masked_arrays_refused(path):
+    write_npy(path, [1.0, 2.0])
+    assert np.load(path).tolist() == [1, 2]
+    ones = np.ones(2)
+    for array in (qn.quantize(ones, "int8"), np.ma.masked_array(ones, [0, 1])):
+        with pytest.raises(QuantizedTypeError):
+            write_npy(path, array)
 
 
 def test_the_embedded_array_is_as_described():

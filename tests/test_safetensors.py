@@ -13,7 +13,7 @@ import pytest
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file, save_file
 
-from qnumba.errors import DecodeError, QuantizedTypeError
+from qnumba.errors import DataError, DecodeError, QuantizedTypeError
 from qnumba.io.safetensors import SafetensorsFile, dtype_name, save_safetensors, write_safetensors
 from qnumba.io.safetensors_header import DTYPES, MAX_HEADER
 
@@ -200,16 +200,17 @@ one = np.ones(2, np.float32)
         ({"a": ("F99", (2,))}, [("a", one)], "unknown dtype 'F99'"),
         ({"__metadata__": ("F32", (2,))}, [("__metadata__", one)], "cannot be named"),
         ({"\ud800": ("F32", (2,))}, [("\ud800", one)], "surrogates"),
+        ({5: ("F32", (2,)), "5": ("F32", (2,))}, [(5, one), ("5", one)], "names must be str"),
     ],
 )
 def test_what_does_not_fit_is_refused_and_leaves_no_file(path, layout, tensors, message):
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises(DataError, match=message):
         write_safetensors(path, layout, tensors)
     assert list(path.parent.iterdir()) == []
 
 
 def test_metadata_must_be_text(path):
-    with pytest.raises(ValueError, match="strings"):
+    with pytest.raises(DataError, match="strings"):
         save_safetensors(path, {"a": one}, {"n": 1})
 
 

@@ -10,13 +10,17 @@ heavy-tailed numbers and on real weights.
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
+from importlib.util import find_spec
 from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from qnumba.data import attention_weight
 from qnumba.formats import SCALES, STORES, TWO_LEVEL_SCALES, VALUES
+from qnumba.io.files import atomic_write
 from qnumba.quantize import quantize
 from qnumba.scheme import PRESETS, Scheme
 from qnumba.validate import validate
@@ -40,6 +44,7 @@ LEVELS: dict[str, dict[str, Any]] = {
     "two-level 32": {"block": 32, "tensor_scale": "F32"},
 }
 RULES = ("up", "nearest", "floor", "even")  # for storing scales
+PICTURES = (".pdf", ".png", ".svg")
 # Of the chart: the marker of each level, and the colour inside; empty for the value type's own.
 MARKERS = {
     "tensor": ("o", ""),
@@ -192,8 +197,10 @@ def plot(path: str | PathLike[str], rows: Sequence[Measurement] | None = None) -
             panels[-1].plot([], [], marker, mec="gray", mfc=face or "gray", label=level)
         for axes in panels:
             axes.legend(frameon=False, fontsize=8, loc="best")
-        date = {"Date": None} if str(path).endswith("svg") else {}
-        figure.savefig(path, dpi=120, metadata=date)
+        ending = Path(path).suffix[1:].lower()
+        date = {"Date": None} if ending == "svg" else {}
+        with atomic_write(path) as file:
+            figure.savefig(file, format=ending, dpi=120, metadata=date)
         plt.close(figure)
 
 
@@ -215,7 +222,19 @@ def _draw(axes: Any, rows: Sequence[Measurement]) -> None:
 
 def add_arguments(command: ArgumentParser) -> None:
     """Add the arguments of ``qnumba accuracy``."""
-    command.add_argument("--plot", metavar="PICTURE", help="draw the errors against the bits")
+    help_text = f"draw the errors against the bits ({', '.join(PICTURES)})"
+    command.add_argument("--plot", metavar="PICTURE", type=_picture, help=help_text)
+
+
+def _picture(path: str) -> str:
+    """Return the path of a picture if one can be drawn there: measuring takes long."""
+    if Path(path).suffix.lower() not in PICTURES:
+        raise ArgumentTypeError(f"the name {path!r} must end in {' or '.join(PICTURES)}")
+    if not Path(path).parent.is_dir():
+        raise ArgumentTypeError(f"the directory of {path!r} does not exist; create it first")
+    if find_spec("matplotlib") is None:
+        raise ArgumentTypeError('a chart needs matplotlib: pip install "qnumba[plot]"')
+    return path
 
 
 def run_accuracy(args: Namespace) -> dict[str, Any]:

@@ -6,12 +6,12 @@ import json
 import os
 import signal
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from qnumba.cli.arguments import parser
+from qnumba.cli.arguments import WITH_KERNELS, parser
 from qnumba.cli.files import UsageError
-from qnumba.cli.show import clean, strict_json
+from qnumba.cli.show import clean, noting_compilation, spoken, strict_json
 from qnumba.errors import QuantizationError
 
 if TYPE_CHECKING:
@@ -44,7 +44,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return USAGE
     args = parser().parse_args(words)
     try:
-        with _ending_on_sigterm():
+        noting = noting_compilation() if args.command in WITH_KERNELS else nullcontext()
+        with _ending_on_sigterm(), noting:
             result = args.run(args)
             _print(json.dumps(strict_json(result), indent=2) if args.json else args.show(result))
     except BrokenPipeError:
@@ -72,7 +73,7 @@ def _refuse(message: str, status: int) -> int:
 def _message(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
-    return str(error) or type(error).__name__
+    return spoken(str(error)) or type(error).__name__
 
 
 def _forget_stdout() -> None:

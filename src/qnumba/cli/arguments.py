@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from argparse import (
     ArgumentParser,
     ArgumentTypeError,
@@ -24,6 +26,7 @@ from qnumba.cli.inspect import (
     show_presets,
 )
 from qnumba.formats import FLOATS
+from qnumba.io.files import MAX_INT
 from qnumba.params import Method, Nonfinite, Options, Rounding, ScaleRounding
 
 if TYPE_CHECKING:
@@ -125,6 +128,7 @@ def _add_compare(command: ArgumentParser) -> None:
 
 def _add_output(command: ArgumentParser, endings: str) -> None:
     command.add_argument("-o", "--output", metavar="OUT", required=True, help=endings)
+    command.add_argument("--force", action="store_true", help="let OUT be FILE, and replace it")
 
 
 def _add_patterns(command: ArgumentParser, verb: str) -> None:
@@ -158,13 +162,14 @@ def _add_options(command: ArgumentParser) -> None:
 
 def _shape(text: str) -> tuple[int, ...]:
     """Read 384x384, 384,384 or () as a shape."""
-    inside = text.strip("()[] ").rstrip(",")
-    try:
-        extents = tuple(int(word) for word in inside.replace("x", ",").split(",")) if inside else ()
-    except ValueError:
-        raise ArgumentTypeError(f"{text!r} is not a shape; write 4096x4096") from None
-    if any(extent < 0 for extent in extents):
-        raise ArgumentTypeError(f"{text!r} has a negative extent")
+    if text == "()":
+        return ()
+    words = re.split("[x,]", text.lower().strip("()[] ").removesuffix(","))
+    if not all(re.fullmatch(r" *[0-9]{1,19} *", word) for word in words):
+        raise ArgumentTypeError(f"{text!r} is not a shape; write 4096x4096, or () for a scalar")
+    extents = tuple(map(int, words))
+    if math.prod(extents) > MAX_INT:
+        raise ArgumentTypeError(f"{text!r} is larger than any memory")
     return extents
 
 
@@ -214,4 +219,5 @@ COMMANDS: dict[str, Command] = {
         show_dequantize,
     ),
 }
+WITH_KERNELS = ("accuracy", "compare", "demo", "dequantize", "quantize")
 WITH_SCHEMES = ("check", "compare", "quantize")

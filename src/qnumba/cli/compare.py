@@ -10,11 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qnumba.cli.convert import options_of, problem, write_container
-from qnumba.cli.files import Item, is_selected, open_source
-from qnumba.cli.show import clean, progress, seconds, shape, size, table
+from qnumba.cli.convert import options_of, write_container
+from qnumba.cli.files import Item, is_selected, open_source, require_selected
+from qnumba.cli.show import (
+    clean,
+    count,
+    label,
+    progress,
+    seconds,
+    shape,
+    size,
+    spoken,
+    table,
+)
 from qnumba.data import attention_weight
-from qnumba.errors import DataError
+from qnumba.errors import DataError, QuantizationError
 from qnumba.formats import FLOATS
 from qnumba.io.files import map_bytes
 from qnumba.params import Method, Options
@@ -22,7 +32,7 @@ from qnumba.qarray import QArray
 from qnumba.quantize import quantize
 from qnumba.report import report
 from qnumba.scheme import PRESETS
-from qnumba.validate import as_scheme, require_options, validate
+from qnumba.validate import as_scheme, require, require_options
 
 if TYPE_CHECKING:
     from argparse import Namespace
@@ -47,12 +57,19 @@ def run_compare(args: Namespace) -> dict[str, Any]:
     for scheme in schemes.values():
         require_options(scheme, options)
     with open_source(args.file) as source:
+        require_selected(source, args.include, args.exclude)
         items = [item for item in source.items if _is_comparable(item, args)]
         if not items:
-            raise DataError(f"{args.file}: none of its arrays is selected and of a float dtype")
+            raise DataError(
+                f"{args.file}: none of its arrays is selected and of a float dtype; convert to one "
+                f"of {', '.join(FLOATS)}"
+            )
         total = len(schemes) * sum(item.nbytes for item in items)
         with progress(total, f"comparing {source.path.name}") as bar:
             rows = [_measure(scheme, items, options, bar, text) for text, scheme in schemes.items()]
+    if all(row["seconds"] is None for row in rows):
+        where = [args.file, label(items[0].name)] if source.tensors else [args.file]
+        raise DataError(": ".join([*where, rows[0]["skipped"][0]["reason"]]))
     return {
         "file": args.file,
         "arrays": [item.name for item in items],
@@ -64,8 +81,8 @@ def run_compare(args: Namespace) -> dict[str, Any]:
 def show_compare(result: dict[str, Any]) -> str:
     """Write a table in the order of the schemes."""
     arrays = len(result["arrays"])
-    what = clean(result["arrays"][0]) if arrays == 1 else f"{arrays} arrays"
-    head = f"{result['file']}: {what}, {result['values']:,} values"
+    what = label(result["arrays"][0]) if arrays == 1 else count(arrays, "array")
+    head = f"{clean(result['file'])}: {what}, {count(result['values'], 'value')}"
     return "\n".join([head, "", _rows_table(result["rows"]), *_skipped(result["rows"])])
 
 
@@ -83,8 +100,7 @@ def run_demo(args: Namespace) -> dict[str, Any]:
         path = Path(args.output or Path(folder) / "demo.qnb")
         q = quantize(weight, DEMO_SCHEME)
         write_container(path, q)
-        with path.open("rb") as file:
-            identical = bool(QArray.from_bytes(map_bytes(file)) == q)
+        identical = bool(QArray.from_bytes(map_bytes(path)) == q)
         saved = {"path": args.output, "bytes": path.stat().st_size, "scheme": DEMO_SCHEME}
     array = {"name": DEMO_NAME, "shape": weight.shape, "bytes": weight.nbytes}
     return {"array": array, "rows": rows, "saved": saved, "identical": identical, "ok": identical}
@@ -93,7 +109,7 @@ def run_demo(args: Namespace) -> dict[str, Any]:
 def show_demo(result: dict[str, Any]) -> str:
     """Write the table, and what became of the file."""
     array, saved = result["array"], result["saved"]
-    where = saved["path"] or "a temporary file"
+    where = clean(saved["path"] or "") or "a temporary file"
     verdict = "the same bits" if result["identical"] else "OTHER BITS: THIS IS A FAULT"
     return "\n".join(
         [
@@ -118,11 +134,11 @@ def _measure(
     """Quantize arrays with one scheme; add up what it costs and what it loses."""
     skipped, parts = [], []
     for item in items:
-        findings = validate(scheme, shape=item.shape, dtype=item.dtype)
-        if findings:
-            skipped.append({"name": item.name, "reason": problem(findings[0])})
-        else:
+        try:
+            require(scheme, item.shape, item.dtype)
             parts.append(_measure_one(item, scheme, options))
+        except QuantizationError as error:
+            skipped.append({"name": item.name, "reason": spoken(str(error))})
         bar.update(item.nbytes)
     return {"scheme": text, "text": str(scheme), "skipped": skipped} | _sum(parts)
 
@@ -199,9 +215,9 @@ def _rows_table(rows: list[dict[str, Any]]) -> str:
 
 
 def _skipped(rows: list[dict[str, Any]]) -> list[str]:
-    """Say which arrays did not take a scheme: with one array the reason, with more how many."""
+    """Say how many arrays did not take a scheme, and why the first did not."""
     return [
-        f"{row['scheme']}: {len(row['skipped'])} left out; {clean(row['skipped'][0]['name'])}: "
+        f"{row['scheme']}: {len(row['skipped'])} left out; {label(row['skipped'][0]['name'])}: "
         f"{row['skipped'][0]['reason']}"
         for row in rows
         if row["skipped"]

@@ -5,10 +5,20 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from qnumba.cli.files import FLOATS, Item, Source, UsageError, ending_of, is_selected, open_source
-from qnumba.cli.show import clean, progress, shape, size, table
+from qnumba.cli.files import (
+    NUMPY_NAMES,
+    Item,
+    Source,
+    UsageError,
+    ending_of,
+    is_selected,
+    open_source,
+    require_selected,
+)
+from qnumba.cli.show import clean, count, label, progress, shape, size, spoken, table
 from qnumba.errors import DataError, QuantizationError
 from qnumba.formats import FLOATS as FLOAT_NAMES
 from qnumba.inputs import float_dtype
@@ -26,7 +36,6 @@ from qnumba.validate import as_scheme, require_options, validate
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -53,7 +62,7 @@ def run_quantize(args: Namespace) -> dict[str, Any]:
     """Quantize the arrays of a file that can take the scheme; copy the others unchanged."""
     scheme, options = as_scheme(args.scheme), options_of(args)
     require_options(scheme, options)
-    ending = ending_of(args.output, (".qnb", ".safetensors"))
+    ending = _output_ending(args, (".qnb", ".safetensors"))
 
     def change(item: Item) -> QArray:
         q = quantize(item.load(), scheme, **options._asdict())
@@ -64,6 +73,7 @@ def run_quantize(args: Namespace) -> dict[str, Any]:
     with open_source(args.file) as source:
         if ending == ".qnb" and source.tensors:
             raise UsageError("a .qnb file holds one array; write a .safetensors file instead")
+        require_selected(source, args.include, args.exclude)
         jobs = [_quantize_job(item, source, scheme, args) for item in source.items]
         _require_work(source, jobs, f"quantized as {str(scheme)!r}")
         if ending == ".qnb":
@@ -80,7 +90,7 @@ def run_quantize(args: Namespace) -> dict[str, Any]:
 
 def run_dequantize(args: Namespace) -> dict[str, Any]:
     """Turn the quantized arrays of a file back into numbers; copy the others unchanged."""
-    ending = ending_of(args.output, (".npy", ".safetensors"))
+    ending = _output_ending(args, (".npy", ".safetensors"))
 
     def change(item: Item) -> NDArray[Any]:
         decoded: NDArray[Any] = item.load().dequantize(_decoded_dtype(item, args.dtype))
@@ -103,14 +113,14 @@ def show_quantize(result: dict[str, Any]) -> str:
     """Write a summary, and what was copied and why."""
     changed = result["changed"]
     bits = 8 * _total(changed, "bytes_out") / max(_total(changed, "values"), 1)
-    first = f"{result['output']}: {_count(result)} quantized as {result['scheme']}"
+    first = f"{clean(result['output'])}: {_count(result)} quantized as {result['scheme']}"
     return "\n".join([first, f"{_sizes(changed)}, {bits:.4g} bits per value", *_rest(result)])
 
 
 def show_dequantize(result: dict[str, Any]) -> str:
     """Write a summary, and what was copied and why."""
-    dtypes = " and ".join(sorted({FLOATS[row["dtype_out"]] for row in result["changed"]}))
-    first = f"{result['output']}: {_count(result)} dequantized to {dtypes}"
+    dtypes = " and ".join(sorted({NUMPY_NAMES[row["dtype_out"]] for row in result["changed"]}))
+    first = f"{clean(result['output'])}: {_count(result)} dequantized to {dtypes}"
     return "\n".join([first, _sizes(result["changed"]), *_rest(result)])
 
 
@@ -126,7 +136,17 @@ def text(options: Options) -> str:
 
 def problem(finding: Finding) -> str:
     """Return what is wrong, without what to do about it."""
-    return finding.reason.split(f"; {finding.fix}")[0] if finding.fix else finding.reason
+    return spoken(finding.reason.split(f"; {finding.fix}")[0] if finding.fix else finding.reason)
+
+
+def _output_ending(args: Namespace, endings: tuple[str, ...]) -> str:
+    """Return the ending of the file to write, which is not the file to read unless forced."""
+    ending = ending_of(args.output, endings)
+    read, written = Path(args.file), Path(args.output)
+    there = read.exists() and written.exists()
+    if there and not args.force and written.samefile(read):
+        raise UsageError(f"{args.output} is the input; give another name, or --force to replace it")
+    return ending
 
 
 def write_container(path: str | Path, q: QArray) -> None:
@@ -154,8 +174,8 @@ def _why_not(item: Item, source: Source, scheme: Scheme, args: Namespace) -> str
     if source.tensors and item.dtype not in FLOAT_NAMES:
         return f"{item.dtype} is not a float dtype"
     findings = validate(scheme, shape=item.shape, dtype=item.dtype)
-    if findings:
-        return problem(findings[0])
+    if findings:  # of a file's only array there is room to say what to do
+        return problem(findings[0]) if source.tensors else spoken(findings[0].reason)
     new = list(tensor_layout(item.name, plan(scheme, item.shape)))[1:]
     taken = [name for name in new if source.tensors and name in source.tensors]
     return f"the file has a tensor {taken[0]!r} already" if taken else ""
@@ -180,7 +200,7 @@ def _as_they_are(item: Item, source: Source) -> dict[str, tuple[str, tuple[int, 
 
 def _require_work(source: Source, jobs: list[Job], what: str) -> None:
     if all(job.reason for job in jobs):
-        first = f"; {clean(jobs[0].item.name)}: {jobs[0].reason}" if jobs else ""
+        first = f"; {label(jobs[0].item.name)}: {jobs[0].reason}" if jobs else ""
         raise DataError(f"nothing in {source.path} can be {what}{first}")
 
 
@@ -220,7 +240,7 @@ def _named(source: Source, item: Item, change: Callable[[Item], Any]) -> Any:
     try:
         return change(item)
     except QuantizationError as error:
-        where = f"{source.path}: {clean(item.name)}" if source.tensors else str(source.path)
+        where = f"{source.path}: {label(item.name)}" if source.tensors else str(source.path)
         error.args = (f"{where}: {error}",)
         raise
 
@@ -254,7 +274,7 @@ def _total(rows: list[dict[str, Any]], key: str) -> int:
 
 def _count(result: dict[str, Any]) -> str:
     done, copied = len(result["changed"]), len(result["copied"])
-    return f"{done} of {done + copied} arrays" if copied else f"{done} array{'s' * (done != 1)}"
+    return f"{done} of {done + copied} arrays" if copied else count(done, "array")
 
 
 def _sizes(rows: list[dict[str, Any]]) -> str:
@@ -268,12 +288,12 @@ def _rest(result: dict[str, Any]) -> list[str]:
         return []
     counts = Counter(row["reason"] for row in copied if row["reason"] in expected)
     rows = [
-        ("  " + clean(row["name"]), row["dtype_in"], shape(row["shape"]), row["reason"])
+        ("  " + label(row["name"]), row["dtype_in"], shape(row["shape"]), row["reason"])
         for row in copied
         if row["reason"] not in expected
     ]
     return [
         f"{_sizes(result['changed'] + copied)} in all",
-        *(f"copied unchanged: {count} {reason}" for reason, count in counts.items()),
+        *(f"copied unchanged: {number} {reason}" for reason, number in counts.items()),
         *(["copied unchanged:", table(rows, "<<<<")] if rows else []),
     ]

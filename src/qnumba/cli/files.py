@@ -10,20 +10,27 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from qnumba.errors import DecodeError
-from qnumba.io.checkpoint import Entry, read_entries, tensor_layout, unpack_qarray
+from qnumba.cli.show import label
+from qnumba.errors import DataError, DecodeError
+from qnumba.io.checkpoint import Entry, entry_of, read_entries, tensor_layout, unpack_qarray
 from qnumba.io.files import map_bytes
 from qnumba.io.npy import read_npy
 from qnumba.io.safetensors import SafetensorsFile
-from qnumba.layout import plan
+from qnumba.io.safetensors_header import BYTE, DTYPES
 from qnumba.qarray import QArray
+from qnumba.serialize.container import MAGIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-FLOATS = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
+# how NumPy calls the dtypes of safetensors; those narrower than a byte keep their names
+NUMPY_NAMES = {
+    name: (row.ml_name or row.storage.name) if row.bits >= BYTE else name
+    for name, row in DTYPES.items()
+}
+NAMES_SHOWN = 3
 
 
 class UsageError(Exception):
@@ -89,23 +96,46 @@ def is_selected(name: str, include: Sequence[str], exclude: Sequence[str]) -> bo
     return wanted and not any(fnmatchcase(name, pattern) for pattern in exclude)
 
 
+def require_selected(source: Source, include: Sequence[str], exclude: Sequence[str]) -> None:
+    """Refuse patterns that leave no array of a file.
+
+    Raises
+    ------
+    DataError
+        Naming the patterns, and some arrays.
+    """
+    names = [item.name for item in source.items]
+    if not names or any(is_selected(name, include, exclude) for name in names):
+        return
+    given = (("--include", include), ("--exclude", exclude))
+    patterns = " ".join(" ".join((option, *words)) for option, words in given if words)
+    some = ", ".join(label(name) for name in names[:NAMES_SHOWN])
+    more = f", and {len(names) - NAMES_SHOWN:,} more" * (len(names) > NAMES_SHOWN)
+    raise DataError(f"{patterns} leaves no array of {source.path}, which has {some}{more}")
+
+
+def _name_of(path: Path) -> str:
+    """Return the name of the one array in a file, as text that every format can hold."""
+    return path.stem.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
 @contextlib.contextmanager
 def _open_npy(path: Path) -> Iterator[Source]:
     array = read_npy(path)
-    item = Item(path.stem, array.dtype.name, array.shape, array.nbytes, lambda: array)
+    item = Item(_name_of(path), array.dtype.name, array.shape, array.nbytes, lambda: array)
     yield Source(path, ".npy", [item])
 
 
 @contextlib.contextmanager
 def _open_container(path: Path) -> Iterator[Source]:
-    with path.open("rb") as file:
-        data = map_bytes(file)
+    data = map_bytes(path)
+    if data[: len(MAGIC)].tobytes() != MAGIC:
+        raise DecodeError(f"{path} is no .qnb file, as qnumba quantize writes them")
     try:
         q = QArray.from_bytes(data)
     except DecodeError as error:
         raise DecodeError(f"{path}: {error}") from error
-    entry = Entry(plan(q.scheme, q.shape), q.source_dtype, q.options)
-    item = Item(path.stem, q.source_dtype, q.shape, q.nbytes, lambda: q, entry)
+    item = Item(_name_of(path), q.source_dtype, q.shape, q.nbytes, lambda: q, entry_of(q))
     yield Source(path, ".qnb", [item])
 
 
@@ -136,7 +166,7 @@ def _quantized_item(file: SafetensorsFile, name: str, entry: Entry) -> Item:
 def _plain_item(file: SafetensorsFile, name: str) -> Item:
     dtype, shape, nbytes = file.info(name)
     load = partial(_numbers, file, name)
-    return Item(name, FLOATS.get(dtype, dtype), shape, nbytes, load, parts=(name,))
+    return Item(name, NUMPY_NAMES[dtype], shape, nbytes, load, parts=(name,))
 
 
 def _numbers(file: SafetensorsFile, name: str) -> NDArray[Any]:

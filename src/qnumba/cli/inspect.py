@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from qnumba.cli.convert import options_of, problem
 from qnumba.cli.files import Item, open_source
-from qnumba.cli.show import clean, shape, size, table
+from qnumba.cli.show import count, label, shape, size, spoken, table
 from qnumba.io.checkpoint import KEY
 from qnumba.layout import plan
 from qnumba.scheme import PRESETS
@@ -74,11 +74,11 @@ def run_check(args: Namespace) -> dict[str, Any]:
 def show_check(result: dict[str, Any]) -> str:
     """Write what the scheme means, or what is wrong with it."""
     if result["ok"]:
-        scales = f"{result['scales']:,} scale{'s' * (result['scales'] != 1)}"
+        example = "" if result["is_shape_given"] else "an example of "
         return (
             f"ok: {result['scheme']}\n"
-            f"{result['bits_per_value']:.4g} bits per value for shape {shape(result['shape'])}: "
-            f"{size(result['bytes'])}, {scales}"
+            f"{result['bits_per_value']:.4g} bits per value for {example}shape "
+            f"{shape(result['shape'])}: {size(result['bytes'])}, {count(result['scales'], 'scale')}"
         )
     lines = []
     for finding in result["findings"]:
@@ -105,22 +105,24 @@ def show_info(result: dict[str, Any]) -> str:
     for row in result["arrays"]:
         bits = "" if row["bits_per_value"] is None else f"{row['bits_per_value']:.4g}"
         sizes = (shape(row["shape"]), size(row["bytes"]), bits)
-        rows.append((clean(row["name"]), row["dtype"], *sizes, row["scheme"] or ""))
+        rows.append((label(row["name"]), row["dtype"], *sizes, row["scheme"] or ""))
     columns = 6 if any(row["scheme"] for row in result["arrays"]) else 4
     arrays, values = len(result["arrays"]), sum(math.prod(row["shape"]) for row in result["arrays"])
-    total = f"{arrays:,} array{'s' * (arrays != 1)}, {values:,} values, {size(result['bytes'])}"
-    metadata = [f"{clean(key)}: {clean(told)}" for key, told in result["metadata"].items()]
+    total = f"{count(arrays, 'array')}, {count(values, 'value')}, {size(result['bytes'])}"
+    metadata = [f"{label(key)}: {label(told)}" for key, told in result["metadata"].items()]
     return "\n".join(
         [table([row[:columns] for row in rows], "<<<>><"[:columns]), "", total, *metadata]
     )
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
+    # to a name that is none any other may be nearest; the fix lists them all
+    nearest = None if finding.field == "scheme" else finding.nearest
     return {
         "field": finding.field,
         "reason": problem(finding),
-        "fix": finding.fix,
-        "nearest": None if finding.nearest is None else str(finding.nearest),
+        "fix": spoken(finding.fix),
+        "nearest": None if nearest is None else str(nearest),
     }
 
 
@@ -130,6 +132,7 @@ def _describe(scheme: Scheme, given: tuple[int, ...] | None) -> dict[str, Any]:
     return {
         "scheme": str(scheme),
         "shape": extents,
+        "is_shape_given": given is not None,
         "bits_per_value": bits_per_value(scheme, extents),
         "bytes": record_size(layout),
         "scales": math.prod(layout.grid),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 import shutil
 import sys
 import time
@@ -11,19 +12,30 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
     from typing_extensions import Self
 
-UNITS = ("B", "kB", "MB", "GB", "TB")
+UNITS = ("B", "kB", "MB", "GB", "TB", "PB", "EB")
+WIDEST = 100  # characters of a name, or of a cell with another to its right
 ROUNDS_UP = 999.5  # to four digits, which the next unit writes with one
 BAR_INTERVAL = 0.1  # seconds between two drawings
-BAR_NOTE = "(compiles on first use)"  # which may take many seconds, once
+COMPILING = "qnumba: compiling kernels, once on this machine; this may take half a minute"
+# How what the library says of its arguments reads on a command line.
+SPOKEN: tuple[tuple[str, Callable[[re.Match[str]], str]], ...] = (
+    (
+        r"\b(rounding|scale_rounding|nonfinite|method)='?(\w+)'?",
+        lambda found: f"--{found[1].replace('_', '-')} {found[2]}",
+    ),
+    (r"\bblock=\(([\d, ]+)\)", lambda found: "block=" + found[1].replace(", ", "x")),
+    (r"\btensor_scale=", lambda _: "tensor="),
+)
 
 
 def table(rows: Sequence[Sequence[str]], align: str) -> str:
     """Lay out rows of text in columns; `align` has ``<`` or ``>`` for each column."""
+    rows = [(*map(_cut, cells), last) for *cells, last in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(
@@ -38,7 +50,12 @@ def size(nbytes: int) -> str:
     number, unit = float(nbytes), 0
     while number >= ROUNDS_UP and unit < len(UNITS) - 1:
         number, unit = number / 1000, unit + 1
-    return f"{number:.3g} {UNITS[unit]}" if number < ROUNDS_UP else f"{number:.0f} {UNITS[unit]}"
+    return f"{number:.3g} {UNITS[unit]}"
+
+
+def count(number: int, what: str) -> str:
+    """Write a number of things: ``1 array``, ``2,000 arrays``."""
+    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def shape(extents: Sequence[int]) -> str:
@@ -54,6 +71,22 @@ def seconds(duration: float) -> str:
 def clean(text: str) -> str:
     """Return text from a file such that it cannot move the cursor or break a line."""
     return text if text.isprintable() else repr(text)[1:-1]
+
+
+def label(name: str) -> str:
+    """Return a name from a file such that it is one line, and not a long one."""
+    return _cut(clean(name))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= WIDEST else text[: WIDEST - 3] + "..."
+
+
+def spoken(text: str) -> str:
+    """Return a message of the library in the words of the command line."""
+    for pattern, say in SPOKEN:
+        text = re.sub(pattern, say, text)
+    return text
 
 
 def strict_json(thing: Any) -> Any:
@@ -124,7 +157,7 @@ def progress(total: int, desc: str) -> Iterator[Any]:
     if not sys.stderr.isatty():
         yield NoBar()
         return
-    desc = f"{desc} {BAR_NOTE}"
+    desc = clean(desc)
     try:
         tqdm = import_module("tqdm").tqdm
     except ImportError:
@@ -134,3 +167,24 @@ def progress(total: int, desc: str) -> Iterator[Any]:
     options = {"unit": "B", "unit_scale": True, "mininterval": BAR_INTERVAL}
     with tqdm(total=total, desc=desc, leave=False, file=sys.stderr, **options) as bar:
         yield bar
+
+
+@contextlib.contextmanager
+def noting_compilation() -> Iterator[None]:
+    """Say once on standard error that kernels are compiled: it takes long, and only once."""
+    from numba.core.event import Listener, install_listener  # noqa: PLC0415 - loads Numba
+
+    class Note(Listener):
+        is_said = False
+
+        def on_start(self, _: Any) -> None:
+            if not self.is_said:
+                self.is_said = True
+                start = "\r\x1b[K" if sys.stderr.isatty() else ""  # a bar may stand in the line
+                print(f"{start}{COMPILING}", file=sys.stderr, flush=True)
+
+        def on_end(self, _: Any) -> None:
+            pass
+
+    with install_listener("numba:compile", Note()):
+        yield

@@ -14,7 +14,7 @@ import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from qnumba.errors import DecodeError, QuantizationError
+from qnumba.errors import DataError, DecodeError, QuantizationError
 from qnumba.io.burnpack_metadata import (
     PLAIN_DTYPES,
     Entry,
@@ -26,7 +26,15 @@ from qnumba.io.burnpack_metadata import (
     show_dtype,
 )
 from qnumba.io.burnpack_tensors import RawTensor, decode, describe, parts, record_sizes
-from qnumba.io.files import TensorFile, atomic_write, count_bytes, map_bytes, show, write_array
+from qnumba.io.files import (
+    TensorFile,
+    atomic_write,
+    count_bytes,
+    map_bytes,
+    require_mapping,
+    show,
+    write_array,
+)
 
 if TYPE_CHECKING:
     import os
@@ -93,8 +101,7 @@ class BurnpackFile(TensorFile["Entry"]):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        with self.path.open("rb") as file:
-            data = map_bytes(file)
+        data = map_bytes(self.path)
         try:
             begin, found = _parse(data)
         except ValueError as error:
@@ -157,9 +164,9 @@ def write_burnpack(
         burn cannot express a scheme: affine, lookup, ``packed_u8``, block extents over 255; or it
         would misread the array: 2- and 4-bit codes in ``packed_u32`` whose rows are no whole words.
     QuantizedTypeError
-        An array is of a dtype burn does not have.
-    ValueError
-        Text, numbers or sizes are not such as burn reads.
+        An array is of a dtype burn does not have, or `tensors` is no mapping.
+    DataError
+        Names, text, numbers or sizes are not such as burn reads.
     ImportError
         cbor2 is not installed.
     OSError
@@ -169,7 +176,32 @@ def write_burnpack(
     --------
     >>> write_burnpack("model.bpk", {"weight": q}, metadata={"producer": "me"})  # doctest: +SKIP
     """
-    ids = param_ids or {}
+    require_mapping(tensors)
+    try:
+        entries, raw = _describe(tensors, metadata, scalars, param_ids or {})
+    except QuantizationError:
+        raise
+    except ValueError as error:
+        raise DataError(f"{path}: {error}") from error
+    data_begin = _aligned(HEADER.size + len(raw))
+    end = max((data_begin + entry.end for entry in entries.values()), default=data_begin)
+    with atomic_write(path) as file:
+        file.write(HEADER.pack(MAGIC, VERSION, len(raw)) + raw)
+        for name, tensor in tensors.items():
+            begin = data_begin + entries[name].begin
+            file.write(bytes(begin - file.tell()))
+            for part in parts(tensor):
+                write_array(file, part, part.dtype.newbyteorder("<"))
+        file.write(bytes(max(end - file.tell(), 0)))
+
+
+def _describe(
+    tensors: Mapping[str, Any],
+    metadata: Mapping[str, str] | None,
+    scalars: Mapping[str, Any] | None,
+    ids: Mapping[str, int],
+) -> tuple[dict[str, Entry], bytes]:
+    """Place the tensors and return their entries and the metadata of the file, as burn reads it."""
     entries: dict[str, Entry] = {}
     position = 0
     for name, tensor in tensors.items():
@@ -179,17 +211,9 @@ def write_burnpack(
         entries[name] = Entry(dtype, shape, begin, position, ids.get(name, identity))
     numbers = {name: as_scalar(name, value) for name, value in (scalars or {}).items()}
     raw = build_metadata(Metadata(entries, dict(metadata or {}), numbers))
-    data_begin = _aligned(HEADER.size + len(raw))
     parse_metadata(raw)  # what is written must be what is read
-    _require_limits(len(raw), entries, data_begin + position)
-    with atomic_write(path) as file:
-        file.write(HEADER.pack(MAGIC, VERSION, len(raw)) + raw)
-        for name, tensor in tensors.items():
-            begin = data_begin + entries[name].begin
-            file.write(bytes(begin - file.tell()))
-            for part in parts(tensor):
-                write_array(file, part, part.dtype.newbyteorder("<"))
-        file.write(bytes(max(data_begin + position - file.tell(), 0)))
+    _require_limits(len(raw), entries, _aligned(HEADER.size + len(raw)) + position)
+    return entries, raw
 
 
 def _parse(data: NDArray[np.uint8]) -> tuple[int, Metadata]:

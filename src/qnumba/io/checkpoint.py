@@ -68,6 +68,11 @@ class Entry(NamedTuple):
     options: str = ""
 
 
+def entry_of(q: QArray) -> Entry:
+    """Return what the metadata say about a quantized array."""
+    return Entry(plan(q.scheme, q.shape), q.source_dtype, q.options)
+
+
 def tensor_layout(name: str, layout: Plan) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Return dtype and shape of the tensors that an array becomes, in the order of SUFFIXES."""
     parts = {name: (_words_dtype(layout), layout.words_shape)}

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import math
 import mmap
 import os
 import secrets
 import shutil
+import stat
 from collections.abc import Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Generic, TypeVar
 
 import numpy as np
+
+from qnumba.errors import QuantizedTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,10 +107,11 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     Raises
     ------
     OSError
-        `path` is something else than a file, or the directory is missing or not writable.
+        `path` is something else than a file, the directory is missing or not writable, or the disk
+        is full: ``filename`` is then `path`.
     """
-    target = Path(path).resolve()
-    if target.exists() and not target.is_file():
+    target = Path(os.path.realpath(path))  # links in a loop stay links, on every Python
+    if os.path.lexists(target) and not target.is_file():
         raise FileExistsError(f"{path} is not a regular file; give the name of a file to write")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"the directory of {path} does not exist; create it first")
@@ -119,8 +124,10 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         if target.exists():
             shutil.copymode(target, temporary)
         temporary.replace(target)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename in {None, str(temporary)}:
+            error.filename = str(path)
         raise
     _sync_directory(target.parent)
 
@@ -156,15 +163,36 @@ def write_array(file: BinaryIO, array: NDArray[Any], dtype: np.dtype[Any]) -> No
     file.writelines(np.ascontiguousarray(chunk).data for chunk in chunks)
 
 
-def map_bytes(file: BinaryIO) -> NDArray[np.uint8]:
-    """Map an open file as one read-only array of bytes.
+def map_bytes(path: Path) -> NDArray[np.uint8]:
+    """Map a file as one read-only array of bytes.
 
-    The map lives as long as any array that looks into it; closing `file` does not end it.
+    The map lives as long as any array that looks into it.
     The file must not be cut short meanwhile (the system then stops the process).
+
+    Raises
+    ------
+    OSError
+        The file cannot be opened, or is a pipe or a device, which cannot be mapped.
     """
-    if os.fstat(file.fileno()).st_size == 0:
-        return np.empty(0, np.uint8)
-    return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+    mode = path.stat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # opening a pipe would wait for a writer
+        raise OSError(errno.EINVAL, "not a regular file; save it to one first", str(path))
+    with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            return np.empty(0, np.uint8)
+        return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+
+
+def require_mapping(arrays: object) -> None:
+    """Refuse what does not give names to arrays.
+
+    Raises
+    ------
+    QuantizedTypeError
+    """
+    if not isinstance(arrays, Mapping):
+        given = type(arrays).__name__
+        raise QuantizedTypeError(f"arrays come with their names, as in {{'w': w}}; got a {given}")
 
 
 def count_bytes(shape: tuple[int, ...], itemsize: int) -> int:

@@ -16,17 +16,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qnumba.errors import DecodeError, QuantizedTypeError
-from qnumba.io.files import TensorFile, atomic_write, map_bytes, write_array
+from qnumba.errors import DataError, DecodeError, QuantizedTypeError
+from qnumba.inputs import as_array
+from qnumba.io.checkpoint import KEY, entries_text, entry_of, pack_qarray, tensor_layout
+from qnumba.io.files import TensorFile, atomic_write, map_bytes, require_mapping, write_array
 from qnumba.io.safetensors_header import (
     DTYPES,
     NAME_OF_DTYPE,
     Slot,
     TensorInfo,
     build_header,
+    check_name,
     parse_header,
     stored_shape,
 )
+from qnumba.qarray import QArray
 
 if TYPE_CHECKING:
     import os
@@ -67,8 +71,7 @@ class SafetensorsFile(TensorFile[Slot]):
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        with self.path.open("rb") as file:
-            data = map_bytes(file)
+        data = map_bytes(self.path)
         try:
             begin, self._slots, self.metadata = parse_header(data)
         except ValueError as error:
@@ -122,15 +125,48 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
 
 def save_safetensors(
     path: str | os.PathLike[str],
-    arrays: Mapping[str, NDArray[Any]],
+    arrays: Mapping[str, Any],
     metadata: Mapping[str, str] | None = None,
 ) -> None:
-    """Write arrays that are all at hand, each under the dtype :func:`dtype_name` gives it.
+    """Write arrays that are all at hand.
 
-    See :func:`write_safetensors`, which this calls, for what is raised.
+    Parameters
+    ----------
+    path : path-like
+        The file to write; it is replaced only when all is written.
+    arrays : mapping of str to array_like or QArray
+        An array gets the dtype :func:`dtype_name` gives it. A QArray becomes the tensors of
+        :mod:`qnumba.io.checkpoint`, whose ``unpack_qarray`` reads it back.
+    metadata : mapping of str to str, optional
+        The free-form part of the header.
+
+    Raises
+    ------
+    QuantizedTypeError
+        `arrays` is no mapping, or holds a masked array or a dtype the format lacks.
+    DataError
+        A name that is no text, two tensors of one name, a header too large.
+    OSError
+        The file cannot be written.
     """
-    layout = {name: (dtype_name(array.dtype), array.shape) for name, array in arrays.items()}
-    write_safetensors(path, layout, arrays.items(), metadata)
+    require_mapping(arrays)
+    for name in arrays:
+        check_name(name)
+    quantized = {name: q for name, q in arrays.items() if isinstance(q, QArray)}
+    tensors = {name: as_array(x) for name, x in arrays.items() if name not in quantized}
+    layout = {name: (dtype_name(array.dtype), array.shape) for name, array in tensors.items()}
+    entries = {name: entry_of(q) for name, q in quantized.items()}
+    for name, entry in entries.items():
+        made = tensor_layout(name, entry.plan)
+        if twice := made.keys() & layout.keys():
+            raise DataError(f"{name!r} becomes tensors of which {min(twice)!r} is there already")
+        layout |= made
+        tensors |= pack_qarray(name, quantized[name])
+    if entries and KEY in (metadata or {}):
+        raise DataError(f"metadata has {KEY!r}, which the quantized arrays need; leave it away")
+    if entries:
+        metadata = {**(metadata or {}), KEY: entries_text(entries)}
+    write_safetensors(path, layout, tensors.items(), metadata)
 
 
 def write_safetensors(
@@ -155,33 +191,39 @@ def write_safetensors(
 
     Raises
     ------
-    ValueError
-        A tensor that does not fit its layout, is missing, or comes twice; a header too large.
+    DataError
+        A name that is no text; a tensor that does not fit its layout, is missing, or comes twice;
+        a header too large.
+    QuantizedTypeError
+        A tensor is a quantized or masked array.
     OSError
         The file cannot be written.
     """
-    header, offsets = build_header(layout, metadata)
+    try:
+        header, offsets = build_header(layout, metadata)
+    except ValueError as error:
+        raise DataError(f"{path}: {error}") from error
     missing = dict.fromkeys(layout)
     with atomic_write(path) as file:
         file.write(header)
         for name, array in tensors:
             if name not in missing:
-                raise ValueError(f"tensor {name!r} is not in the layout, or came before")
+                raise DataError(f"tensor {name!r} is not in the layout, or came before")
             del missing[name]
             file.seek(offsets[name])
             dtype, shape = layout[name]
             write_array(file, _as_stored(name, array, dtype, shape), DTYPES[dtype].storage)
         if missing:
-            raise ValueError(
+            raise DataError(
                 f"{len(missing)} tensors were not given, such as {next(iter(missing))!r}"
             )
 
 
 def _as_stored(name: str, array: NDArray[Any], dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
     """Check a tensor against its layout and view ml_dtypes as the integers that hold them."""
-    row, wanted = DTYPES[dtype], stored_shape(dtype, shape)
+    array, row, wanted = as_array(array), DTYPES[dtype], stored_shape(dtype, shape)
     if array.dtype.name not in {row.storage.name, row.ml_name} or array.shape != wanted:
-        raise ValueError(
+        raise DataError(
             f"tensor {name!r} was announced as {dtype} {list(shape)}, so an array of "
             f"{row.storage.name} {list(wanted)}, but is {array.dtype.name} {list(array.shape)}"
         )

@@ -9,15 +9,15 @@ import json
 import math
 import struct
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from qnumba.errors import DataError
 from qnumba.io.files import MAX_INT, count_bytes, show
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from numpy.typing import NDArray
 
 MAX_HEADER = 100_000_000  # bytes; the limit of the format
@@ -143,9 +143,12 @@ def build_header(
     dict of str to int
         Where in the file each tensor's bytes begin.
     """
+    for name in layout:
+        check_name(name)
     if METADATA in layout:
         raise ValueError(f"a tensor cannot be named {METADATA!r}; give metadata= instead")
-    header: dict[str, Any] = {METADATA: check_metadata(dict(metadata))} if metadata else {}
+    texts = check_metadata(dict(metadata) if isinstance(metadata, Mapping) else metadata)
+    header: dict[str, Any] = {METADATA: texts} if texts else {}
     sizes = {name: tensor_bytes(dtype, shape) for name, (dtype, shape) in layout.items()}
     offsets, position = {}, 0
     for name in sorted(layout, key=lambda name: -DTYPES[layout[name][0]].storage.itemsize):
@@ -170,8 +173,18 @@ def check_metadata(metadata: object) -> dict[str, str]:
     for key, text in metadata.items():
         if type(key) is not str or type(text) is not str:
             raise ValueError(f"{METADATA} must map strings to strings; {show(key)} does not")
-        (key + text).encode("utf-8")  # half a surrogate pair is no text
+        check_name(key + text)
     return metadata
+
+
+def check_name(name: object) -> None:
+    """Refuse what is no text, and half a surrogate pair, which UTF-8 cannot hold."""
+    if not isinstance(name, str):
+        raise DataError(f"names must be str, not {show(name)}")
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise DataError(f"{show(name)} is no text that UTF-8 can hold: {error.reason}") from error
 
 
 def _raw_header(data: NDArray[np.uint8]) -> bytes:
@@ -221,7 +234,7 @@ def _place(header: dict[str, Any], data_size: int) -> dict[str, Slot]:
 
 def _check_entry(name: str, entry: object) -> Slot:
     try:
-        name.encode("utf-8")
+        check_name(name)
         return _read_entry(entry)
     except ValueError as error:
         raise ValueError(f"tensor {show(name)}: {error}") from error
