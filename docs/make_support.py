@@ -5,9 +5,9 @@ axis and along another, quantizes and decodes a small array on every backend. A 
 scheme if it gives the bits of the reference; the reference, if encoding again what it decodes gives
 the same codes, and its record reads back.
 
-The page is made anywhere, but CUDA runs only on a machine with a GPU. There,
-``python docs/make_support.py cuda`` keeps the answers in support_cuda.toml, from which the page has
-its column.
+The page is made anywhere. CUDA's answers are kept in support_cuda.toml, from which the page has its
+column: ``python docs/make_support.py emulated`` runs the compiled kernels on the emulator of the
+tests, ``python docs/make_support.py cuda`` on a GPU.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ LEVELS = ("tensor", "block", "two-level")
 SHAPE = (5, 21)  # no multiple of a block or a word
 BLOCK = (2, 8)
 X = np.random.default_rng(7).standard_normal(SHAPE).astype(np.float32)
+EMULATED = "an emulator of the compiled kernels (sm_90a), not on a GPU"
 MARKS = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -136,14 +137,26 @@ def on_host(backend: Any) -> Callable[[Scheme], tuple[Any, Any]]:
     return lambda scheme: _run(backend, scheme, X)[::2]
 
 
-def on_device(to_device: Callable[[Any], Any]) -> Callable[[Scheme], tuple[Any, Any]]:
+def on_device(
+    to_device: Callable[[Any], Any], to_host: Callable[[Any], Any]
+) -> Callable[[Scheme], tuple[Any, Any]]:
     """Return the function that runs a scheme on a CUDA array, through the front door."""
 
     def run(scheme: Scheme) -> tuple[Any, Any]:
         q = qn.quantize(to_device(X), scheme)
-        return q.to_host().words, q.dequantize().copy_to_host()
+        return q.to_host().words, to_host(q.dequantize())
 
     return run
+
+
+def on_emulator(device: Any) -> Callable[[Scheme], tuple[Any, Any]]:
+    """Return the function that runs a scheme on an emulated device, which forgets the last one."""
+
+    def put(x: Any) -> Any:
+        device.forget()
+        return device.put(x)
+
+    return on_device(put, lambda array: array.get())
 
 
 def _run(backend: Any, scheme: Scheme, x: Any, params: Any = None) -> tuple[Any, Any, Any]:
@@ -164,11 +177,21 @@ def backends() -> dict[str, Callable[[Scheme], bool]]:
     return found
 
 
+def schemes() -> list[Scheme]:
+    """Return every scheme that ``works`` asks for."""
+    axes = ((case, (0,) if case.store == "native" else (0, 1)) for case in cases())
+    return [case.scheme.replace(pack_axis=axis) for case, both in axes for axis in both]
+
+
+def failing(run: Callable[[Scheme], tuple[Any, Any]], some: Iterable[Scheme]) -> list[str]:
+    """Return which of some schemes a run does not do right."""
+    answers = partial(agrees, run)
+    return [str(scheme) for scheme in some if not _works_so(answers, scheme)]
+
+
 def record(run: Callable[[Scheme], tuple[Any, Any]], how: str) -> None:
     """Run every scheme on a CUDA device, and keep which fail, and how it was run."""
-    schemes = {case.scheme.replace(pack_axis=axis): None for case in cases() for axis in (0, 1)}
-    answers = partial(agrees, run)
-    fails = [str(scheme) for scheme in schemes if not _works_so(answers, scheme)]
+    fails = failing(run, schemes())
     lines = "".join(f"    {json.dumps(scheme)},\n" for scheme in fails)
     text = f"how = {json.dumps(how)}\nfails = [\n{lines}]\n"
     RECORD.write_text(text, encoding="utf-8")
@@ -259,7 +282,14 @@ def main() -> None:
     if sys.argv[1:] == ["cuda"]:
         from numba import cuda  # noqa: PLC0415 - from the cuda extras, only where there is a GPU
 
-        record(on_device(cuda.to_device), cuda.get_current_device().name.decode())
+        run = on_device(cuda.to_device, lambda array: array.copy_to_host())
+        record(run, f"a GPU: {cuda.get_current_device().name}")
+    if sys.argv[1:] == ["emulated"]:
+        sys.path.insert(0, str(DOCS.parent / "tests"))
+        from emulator.device import emulated  # noqa: PLC0415 - from the cuda extras as well
+
+        with emulated() as device:
+            record(on_emulator(device), EMULATED)
     PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
     print(f"wrote {PAGE.name}: {', '.join(backends())}")
 

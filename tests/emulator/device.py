@@ -49,6 +49,8 @@ class Array:
         """Return a copy; every byte must have been written."""
         return self.device.memory.read(self.pointer, self.dtype, self.size).reshape(self.shape)
 
+    copy_to_host = get  # as Numba's arrays have it
+
 
 class Device:
     """What the package's driver module offers, without a driver."""

@@ -13,6 +13,7 @@ import pytest
 import qnumba as qn
 from cuda_support import BFLOAT16, hard
 from emulator.device import SM90, Array, emulated
+from emulator.dlpack import Producer
 from qnumba.gpu import arrays
 from qnumba.scheme import PRESETS
 
@@ -201,6 +202,41 @@ def test_unaligned_and_strided_interfaces(device):
         shape=x.shape, typestr="<f4", data=(held.pointer + x.nbytes - 4, False), strides=(-256, -4)
     )
     assert qn.quantize(back, "int4") == qn.quantize(x[::-1, ::-1], "int4")
+
+
+def test_objects_that_speak_dlpack_alone(device):
+    x = hard((6, 64), 7)
+    given = Producer(device.put(x))
+    q = qn.quantize(given, "int4")
+    assert q.to_host() == qn.quantize(x, "int4")
+    assert set(given.streams) == {1}  # the producer makes its data safe for the default stream
+    assert {stream for *_, stream in device.launches} <= {0, 1}
+    turned = device.put(x)
+    turned.shape = (64, 6)
+    assert qn.quantize(Producer(turned, strides=(1, 64)), "int8") == qn.quantize(x.T, "int8")
+    halves = hard((6, 64), 7, "bfloat16")
+    named = Producer(device.put(halves.view(np.uint16)), name="bfloat16")
+    assert qn.quantize(named, "mxfp8") == qn.quantize(halves, "mxfp8")
+
+
+def test_division_by_multiplication():
+    from qnumba.gpu.routes import divisor
+
+    for number in (*range(1, 300), 2**16 + 1, 2**30 - 1, 2**30 + 1, 2**31 - 1):
+        factor, shift = divisor(number)
+        assert factor < 2**32
+        last = (2**31 - 1) // number
+        for times in (0, 1, 2, last // 2, last - 1, last):
+            for n in range(times * number - 1, times * number + 2):
+                assert not 0 <= n < 2**31 or n * factor >> shift == n // number
+
+
+def test_small_arrays_warn_of_nothing(device, monkeypatch):
+    from numba import config
+
+    monkeypatch.setattr(config, "CUDA_LOW_OCCUPANCY_WARNINGS", 1)
+    assert qn.quantize(device.put(hard((4, 64), 1)), "int4").to_host()  # a warning is an error
+    assert config.CUDA_LOW_OCCUPANCY_WARNINGS == 1
 
 
 def test_masked_arrays_are_refused(device):
