@@ -9,6 +9,7 @@ from qnumba.errors import (
     SchemeError,
     UnsupportedSchemeError,
 )
+from qnumba.matmul import matmul
 from qnumba.params import QParams
 from qnumba.qarray import QArray, scheme_of
 from qnumba.quantize import dequantize, quantize, warmup
@@ -33,6 +34,7 @@ __all__ = [
     "UnsupportedSchemeError",
     "calibrate",
     "dequantize",
+    "matmul",
     "quantize",
     "report",
     "scheme_of",

@@ -13,6 +13,7 @@ from qnumba.devices import is_cuda_array
 from qnumba.errors import QuantizedTypeError, SchemeError
 from qnumba.inputs import backend, cuda_home, decode_target, float_dtype
 from qnumba.layout import Plan, plan
+from qnumba.matmul import call_ufunc
 from qnumba.order import Order
 from qnumba.params import Params, QParams, public_params, read_only
 from qnumba.validate import as_scheme, as_shape, require
@@ -189,10 +190,9 @@ class QArray(Order, NDArrayOperatorsMixin):
             return self.dequantize(np.float32 if dtype is None else dtype)
         return self.dequantize().astype(dtype)
 
-    def __array_ufunc__(self, ufunc: Any, *_: Any, **__: Any) -> Any:
-        """Refuse arithmetic: it would hide the cost of decoding."""
-        message = f"Should be float, got quantized: {ufunc.__name__} needs q.dequantize() first"
-        raise QuantizedTypeError(message)
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """Multiply matrices, ``q @ x``; refuse arithmetic: it would hide the cost of decoding."""
+        return call_ufunc(ufunc, method, inputs, options)
 
     def __array_function__(
         self, function: Any, _types: Any, arguments: tuple[Any, ...], options: dict[str, Any]
