@@ -96,7 +96,9 @@ def test_any_two_schemes_are_within_the_bound(data):
     assert_product(a @ b, a, b)
 
 
-@pytest.mark.parametrize("scheme", ["int8", "nvfp4", "Q4S block=2x1x32:F16", "U4 affine block=8:F32"])
+@pytest.mark.parametrize(
+    "scheme", ["int8", "nvfp4", "Q4S block=2x1x32:F16", "U4 affine block=8:F32"]
+)
 @pytest.mark.parametrize("batch", [(4,), (2, 3)])
 def test_batches_of_weights(scheme, batch):
     weights = qn.quantize(random((*batch, 8, 64)), scheme)
@@ -201,14 +203,20 @@ def test_results_cannot_be_put_elsewhere():
         x @= q
 
 
-@pytest.mark.parametrize("shapes", [((6, 64), (63, 5)), ((64,), (6, 5)), ((2, 6, 4), (3, 4, 5)), ((), (4,)), ((4,), ())])
+@pytest.mark.parametrize(
+    "shapes", [((6, 64), (63, 5)), ((64,), (6, 5)), ((2, 6, 4), (3, 4, 5)), ((), (4,)), ((4,), ())]
+)
 def test_shapes_that_do_not_fit(shapes):
     a, b = (random(shape) for shape in shapes)
     with pytest.raises(qn.SchemeError, match="give \\(..., m, k\\) and \\(..., k, n\\)"):
         qn.matmul(qn.quantize(a, "int8"), b)
 
 
-@pytest.mark.parametrize("x", [np.ones(4, bool), np.ones(4, complex), np.array(["a"] * 4), np.ones(4, object)], ids=["bool", "complex", "text", "object"])
+@pytest.mark.parametrize(
+    "x",
+    [np.ones(4, bool), np.ones(4, complex), np.array(["a"] * 4), np.ones(4, object)],
+    ids=["bool", "complex", "text", "object"],
+)
 def test_dtypes_that_are_no_numbers(x):
     q = qn.quantize(np.eye(4, dtype=np.float32), "int8")
     with pytest.raises(qn.QuantizedTypeError, match="matmul takes float32, float64"):

@@ -115,9 +115,9 @@ class Side(NamedTuple):
         """How many lines there are to multiply."""
         return int(self.array.shape[-1 if self.is_across else -2])
 
-    def lines(self, index: tuple[int, ...] = ()) -> NDArray[Any]:
+    def lines(self) -> NDArray[Any]:
         """Return the numbers of a matrix that is not quantized, a line each: (extent, k)."""
-        matrix = self.array[index]
+        matrix: NDArray[Any] = self.array
         return matrix.T if self.is_across else matrix
 
     def at(self, index: tuple[int, ...]) -> Side:
@@ -214,7 +214,7 @@ def _by_numbers(q: Side, x: NDArray[Any]) -> NDArray[Any]:
     if q.is_across:
         return products.across_rows(matrix, x).T  # type: ignore[no-any-return]
     found = products.codes_by_floats(matrix, x) if x.dtype == np.float32 else None
-    return products.along_rows(matrix, x) if found is None else found
+    return products.along_rows(matrix, x) if found is None else found  # type: ignore[no-any-return]
 
 
 def _by_codes(a: Side, b: Side) -> NDArray[Any]:
@@ -252,14 +252,13 @@ def _as_integers(large: Side, small: Side) -> NDArray[Any] | None:
         codes, scales, block = codes.T, scales.T, block[::-1]
     height, along = (max(1, extent) for extent in block)
     scales = scales[np.arange(len(codes)) // height]
-    found = _products().codes_by_codes(
-        _products().Matrix(*_words_of(large.array)), codes, scales, along
-    )
-    return found  # type: ignore[no-any-return]
+    products = _products()
+    matrix = products.Matrix(*_words_of(large.array))
+    return products.codes_by_codes(matrix, codes, scales, along)  # type: ignore[no-any-return]
 
 
 def _pieces(side: Side) -> Iterator[tuple[Side, slice]]:
-    """Yield the lines of a matrix in pieces of bounded size, cut at edges of blocks or within one."""
+    """Yield the lines of a matrix in pieces of bounded size, cut at edges of blocks or in one."""
     axis = 1 if side.is_across else 0
     extent, block = side.extent, max(1, parts_of(side.array).plan.block[axis])
     step = max(1, _PIECE // max(1, int(side.array.shape[1 - axis])))

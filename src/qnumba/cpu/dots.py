@@ -29,12 +29,13 @@ def dot_codes(
     Row k starts at byte ``starts[k]``, its scales at ``firsts[k]``. ``split`` lanes of 32 bits
     share a scale; all 16, and then ``per_span`` chunks do; or the whole row does (``ROW``). Codes
     are unsigned once ``flip`` has turned their sign bits; ``points`` are subtracted from them, or,
-    from integers, with ``minus``. Vectors and what stands beside them are laid out as in ``vectors.py``.
+    from integers, with ``minus``. Vectors and what is beside them are laid out by ``vectors.py``.
     """
     kind, bits, rows, vectors = tile.shape
     steps = LANE_BITS // bits
     for row, (start, first) in enumerate(zip(starts[:rows], firsts[:rows], strict=True)):
-        lanes = words[start : start + chunks * CHUNK].view(np.uint32) ^ np.uint32(flip & 0xFFFFFFFF)
+        stored = words[start : start + chunks * CHUNK].view(np.uint32)
+        lanes = stored ^ np.uint32(flip & 0xFFFFFFFF)
         scale = _lane_scales(scales[first:], chunks, per_span, split) * share
         point = points[0] if not hop else np.repeat(points[first:], per_span * LANES)
         point = np.resize(point, lanes.size)[:, None]

@@ -2,11 +2,12 @@
 
 Where codes are integers whose rows fill whole chunks of 64 bytes, they are decoded in registers
 (``codes_by_floats``, ``codes_by_codes``). Everything else is decoded a panel of rows at a time
-(``along_rows``, ``across_rows``), and multiplied here for a few vectors, or by NumPy's BLAS for more.
+(``along_rows``, ``across_rows``), and multiplied here for a few vectors, or by NumPy's BLAS.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -225,10 +226,10 @@ def panels(q: Matrix, dtype: np.dtype[Any], most: int) -> Iterator[tuple[int, ND
 
     The memory is used again: a panel is gone when the next is there.
     """
-    rows, cols = q.plan.shape
+    cols = q.plan.shape[1]
     edges = _edges(q.plan, max(1, most // max(cols, 1)))
     memory = np.empty((max(np.diff(edges), default=0), cols), dtype)
-    for start, stop in zip(edges[:-1], edges[1:], strict=True):
+    for start, stop in itertools.pairwise(edges):
         part = rows_of(q, start, stop)
         dequantize(part.words, part.plan, part.params, memory[: stop - start])
         yield start, memory[: stop - start]
@@ -254,7 +255,7 @@ def _rows_per_word(plan: Plan) -> int:
 
 
 def _edges(plan: Plan, most: int) -> list[int]:
-    """Return where panels of rows start, and the end: on edges of words, and of blocks or in one."""
+    """Return where panels start, and the end: on edges of words, and of blocks or in one."""
     rows, height, unit = plan.shape[0], max(1, plan.block[0]), _rows_per_word(plan)
     if height < rows:
         unit = math.lcm(unit, height) if height <= most or height % unit else unit
