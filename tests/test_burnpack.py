@@ -231,8 +231,21 @@ def test_dtypes_burn_does_not_have_are_refused(path, bad):
 
 @pytest.mark.parametrize("bad", ["1", None, 2**64, -(2**63) - 1, Scalar("Int", 0.5), [1]])
 def test_scalars_burn_does_not_have_are_refused(path, bad):
-    with pytest.raises(ValueError, match="scalar"):
+    with pytest.raises(qn.DataError, match="scalar"):
         write_burnpack(path, {}, scalars={"x": bad})
+
+
+@pytest.mark.parametrize("names", [{5: "a"}, {5: "a", "5": "b"}, {"\ud800": "a"}])
+def test_names_that_are_no_text_are_refused(path, names):
+    with pytest.raises(qn.DataError, match="text|surrogates"):
+        write_burnpack(path, dict.fromkeys(names, np.ones(1)))
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("tensors", [None, [np.ones(1)], np.ones(1)])
+def test_arrays_without_names_are_refused(path, tensors):
+    with pytest.raises(qn.QuantizedTypeError, match="names"):
+        write_burnpack(path, tensors)
 
 
 def test_other_arguments_are_checked_before_anything_is_written(path):
@@ -241,9 +254,9 @@ def test_other_arguments_are_checked_before_anything_is_written(path):
         {"param_ids": {"a": -1}},
         {"param_ids": {"a": 2**64}},
     ):
-        with pytest.raises(ValueError, match=r"metadata|param_id"):
+        with pytest.raises(qn.DataError, match=r"metadata|param_id"):
             write_burnpack(path, {"a": np.ones(1)}, **arguments)
-    with pytest.raises(ValueError, match="row of bytes"):
+    with pytest.raises(qn.DataError, match="row of bytes"):
         write_burnpack(path, {"a": RawTensor("F32", (1,), np.ones(1, np.float32))})
     assert not path.exists()
 

@@ -120,6 +120,9 @@ def test_patterns_that_match_nothing_are_named_with_some_arrays(say, command):
         ("use scale_rounding=up or nearest", "use --scale-rounding up or nearest"),
         ("such as block=32 or block=(128, 128)", "such as block=32 or block=128x128"),
         ("drop tensor_scale=, or", "drop tensor=, or"),
+        ('use mode="affine", or', "use affine, or"),
+        ("the word 'nonfinite=keep' is not", "the word 'nonfinite=keep' is not"),
+        ("the word 'mode=affine' is not", "the word 'mode=affine' is not"),
     ],
 )
 def test_messages_speak_the_words_of_the_command_line(text, spoken):

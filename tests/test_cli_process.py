@@ -41,6 +41,16 @@ def test_a_closed_pipe_is_no_error():
         assert run.wait() == 141
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /dev/full")
+def test_a_full_standard_output_is_named():
+    with Path("/dev/full").open("w") as full:
+        run = subprocess.run(
+            [*COMMAND, "presets"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert run.returncode == 1
+    assert run.stderr == "qnumba: standard output: No space left on device\n"
+
+
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signals_end_it_cleanly(number):

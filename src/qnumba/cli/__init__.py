@@ -61,8 +61,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _print(text: str) -> None:
-    """Write the result; a closed pipe shows here, not at exit."""
-    print(text, flush=True)
+    """Write the result; a closed pipe and a full disk show here, not at exit."""
+    try:
+        print(text, flush=True)
+    except OSError as error:
+        error.filename = "standard output"
+        raise
 
 
 def _refuse(message: str, status: int) -> int:

@@ -22,14 +22,15 @@ WIDEST = 100  # characters of a name, or of a cell with another to its right
 ROUNDS_UP = 999.5  # to four digits, which the next unit writes with one
 BAR_INTERVAL = 0.1  # seconds between two drawings
 COMPILING = "qnumba: compiling kernels, once on this machine; this may take half a minute"
-# How what the library says of its arguments reads on a command line.
+# How what the library says of its arguments reads on a command line; what was given is in quotes.
 SPOKEN: tuple[tuple[str, Callable[[re.Match[str]], str]], ...] = (
     (
-        r"\b(rounding|scale_rounding|nonfinite|method)='?(\w+)'?",
+        r"(?<!')\b(rounding|scale_rounding|nonfinite|method)='?(\w+)'?",
         lambda found: f"--{found[1].replace('_', '-')} {found[2]}",
     ),
-    (r"\bblock=\(([\d, ]+)\)", lambda found: "block=" + found[1].replace(", ", "x")),
+    (r"(?<!')\bblock=\(([\d, ]+)\)", lambda found: "block=" + found[1].replace(", ", "x")),
     (r"\btensor_scale=", lambda _: "tensor="),
+    (r'\buse mode="?(\w+)"?', lambda found: f"use {found[1]}"),
 )
 
 
