@@ -35,7 +35,7 @@ def dot_codes(
     steps = LANE_BITS // bits
     for row, (start, first) in enumerate(zip(starts[:rows], firsts[:rows], strict=True)):
         stored = words[start : start + chunks * CHUNK].view(np.uint32)
-        lanes = stored ^ np.uint32(flip & 0xFFFFFFFF)
+        lanes = stored ^ np.int32(flip).view(np.uint32)
         scale = _lane_scales(scales[first:], chunks, per_span, split) * share
         point = points[0] if not hop else np.repeat(points[first:], per_span * LANES)
         point = np.resize(point, lanes.size)[:, None]
