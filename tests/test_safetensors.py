@@ -200,7 +200,7 @@ one = np.ones(2, np.float32)
         ({"a": ("F99", (2,))}, [("a", one)], "unknown dtype 'F99'"),
         ({"__metadata__": ("F32", (2,))}, [("__metadata__", one)], "cannot be named"),
         ({"\ud800": ("F32", (2,))}, [("\ud800", one)], "surrogates"),
-        ({5: ("F32", (2,)), "5": ("F32", (2,))}, [(5, one), ("5", one)], "names must be str"),
+        ({5: ("F32", (2,)), "5": ("F32", (2,))}, [(5, one), ("5", one)], "names must be text"),
     ],
 )
 def test_what_does_not_fit_is_refused_and_leaves_no_file(path, layout, tensors, message):

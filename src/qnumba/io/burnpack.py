@@ -31,7 +31,7 @@ from qnumba.io.files import (
     atomic_write,
     count_bytes,
     map_bytes,
-    require_mapping,
+    require_named,
     show,
     write_array,
 )
@@ -176,7 +176,7 @@ def write_burnpack(
     --------
     >>> write_burnpack("model.bpk", {"weight": q}, metadata={"producer": "me"})  # doctest: +SKIP
     """
-    require_mapping(tensors)
+    require_named(tensors)
     try:
         entries, raw = _describe(tensors, metadata, scalars, param_ids or {})
     except QuantizationError:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Generic, TypeVar
 
 import numpy as np
 
-from qnumba.errors import QuantizedTypeError
+from qnumba.errors import DataError, QuantizedTypeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -183,16 +183,31 @@ def map_bytes(path: Path) -> NDArray[np.uint8]:
         return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
 
 
-def require_mapping(arrays: object) -> None:
-    """Refuse what does not give names to arrays.
+def require_named(arrays: object) -> None:
+    """Refuse what does not give arrays names that a file can hold.
 
     Raises
     ------
     QuantizedTypeError
+        It is no mapping.
+    DataError
+        A name is no text.
     """
     if not isinstance(arrays, Mapping):
         given = type(arrays).__name__
         raise QuantizedTypeError(f"arrays come with their names, as in {{'w': w}}; got a {given}")
+    for name in arrays:
+        check_name(name)
+
+
+def check_name(name: object) -> None:
+    """Refuse what is no text, and half a surrogate pair, which UTF-8 cannot hold."""
+    if not isinstance(name, str):
+        raise DataError(f"names must be text (str), not {show(name)}")
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise DataError(f"{show(name)} is no text that UTF-8 can hold: {error.reason}") from error
 
 
 def count_bytes(shape: tuple[int, ...], itemsize: int) -> int:

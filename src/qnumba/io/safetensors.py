@@ -19,14 +19,13 @@ import numpy as np
 from qnumba.errors import DataError, DecodeError, QuantizedTypeError
 from qnumba.inputs import as_array
 from qnumba.io.checkpoint import KEY, entries_text, entry_of, pack_qarray, tensor_layout
-from qnumba.io.files import TensorFile, atomic_write, map_bytes, require_mapping, write_array
+from qnumba.io.files import TensorFile, atomic_write, map_bytes, require_named, write_array
 from qnumba.io.safetensors_header import (
     DTYPES,
     NAME_OF_DTYPE,
     Slot,
     TensorInfo,
     build_header,
-    check_name,
     parse_header,
     stored_shape,
 )
@@ -149,9 +148,7 @@ def save_safetensors(
     OSError
         The file cannot be written.
     """
-    require_mapping(arrays)
-    for name in arrays:
-        check_name(name)
+    require_named(arrays)
     quantized = {name: q for name, q in arrays.items() if isinstance(q, QArray)}
     tensors = {name: as_array(x) for name, x in arrays.items() if name not in quantized}
     layout = {name: (dtype_name(array.dtype), array.shape) for name, array in tensors.items()}

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from qnumba.errors import DataError
-from qnumba.io.files import MAX_INT, count_bytes, show
+from qnumba.io.files import MAX_INT, check_name, count_bytes, show
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -175,16 +174,6 @@ def check_metadata(metadata: object) -> dict[str, str]:
             raise ValueError(f"{METADATA} must map strings to strings; {show(key)} does not")
         check_name(key + text)
     return metadata
-
-
-def check_name(name: object) -> None:
-    """Refuse what is no text, and half a surrogate pair, which UTF-8 cannot hold."""
-    if not isinstance(name, str):
-        raise DataError(f"names must be str, not {show(name)}")
-    try:
-        name.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise DataError(f"{show(name)} is no text that UTF-8 can hold: {error.reason}") from error
 
 
 def _raw_header(data: NDArray[np.uint8]) -> bytes:
