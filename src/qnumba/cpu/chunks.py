@@ -7,21 +7,21 @@ of the contract: see docs/numerics.md.
 from __future__ import annotations
 
 import numpy as np
-from numba import prange
 
-from qnumba.cpu.jit import Kernel, inner, kernel, shared_kernel
-from qnumba.cpu.places import row_of, rows_of
+from qnumba.cpu.jit import inner, kernel
+from qnumba.cpu.places import has_points, row_of, rows_of
 from qnumba.cpu.ranges import finite_extremes
+from qnumba.cpu.room import TILE
 from qnumba.cpu.runs import absmax, extremes
 from qnumba.cpu.scales import store_scales
-from qnumba.cpu.tiles import TILE, source_of
+from qnumba.cpu.tiles import source_of
 
 CHUNK, LANES = 65536, 256
 LOW, HIGH = 0, 1  # columns of partial results; of a mean: how many values, and their sum
 
 
 @kernel
-def measure_chunks(first, stop, x, jobs, partial, flags):
+def measure(first, stop, x, jobs, partial, flags):
     """Measure some chunks. ``partial`` is float64 of shape (blocks * chunks per block, 2)."""
     job = jobs[0]
     values = np.empty(TILE, np.float32)
@@ -30,17 +30,6 @@ def measure_chunks(first, stop, x, jobs, partial, flags):
         block, start = chunk // job.chunks, chunk % job.chunks * CHUNK
         if not measure_chunk(job, x, block, start, values, sums, partial[chunk]):
             flags[0] = 1
-
-
-@shared_kernel
-def measure_shared(chunks, step, x, jobs, partial, flags):
-    """Measure all chunks in threads."""
-    for task in prange((chunks + step - 1) // step):
-        first = np.int64(task) * step
-        measure_chunks(first, min(chunks, first + step), x, jobs, partial, flags)
-
-
-measure = Kernel(measure_chunks, measure_shared)
 
 
 @kernel
@@ -73,7 +62,7 @@ def measure_chunk(job, x, block, start, values, sums, found):
     while position < stop:
         count = min(TILE, stop - position, width - position % width)
         offset = band_row(job, band, position // width) * job.cols + column + position % width
-        source, offset = source_of(x, offset, count, job.is_brain, values)
+        source, offset = source_of(job, x, offset, count, values, is_widened=False)
         if job.is_mean:
             bad = add_to_lanes(source, offset, count, position - start, sums)
             found[LOW] += count - bad
@@ -108,9 +97,9 @@ def widen_range(job, source, start, count, found):
     if not is_finite:
         lo, hi = finite_extremes(source, start, count)
         top = max(-lo, hi)
-    elif job.is_affine:
+    elif has_points(job):
         lo, hi = extremes(source, start, count)
-    if job.is_affine:
+    if has_points(job):
         found[LOW] = min(found[LOW], lo)
         found[HIGH] = max(found[HIGH], hi)
     else:
@@ -159,6 +148,6 @@ def fold_chunks(job, partial, low, high):
                 lo, hi = min(lo, partial[chunk, LOW]), max(hi, partial[chunk, HIGH])
         if job.is_mean:
             hi /= max(lo, 1.0)
-        if job.is_affine:
+        if has_points(job):
             low[block] = real(lo)
         high[block] = real(hi)

@@ -8,10 +8,9 @@ share results, never the sum of one.
 from __future__ import annotations
 
 import numpy as np
-from numba import prange
 
 from qnumba.cpu import simd_products
-from qnumba.cpu.jit import Kernel, compiled_as, kernel, shared_kernel
+from qnumba.cpu.jit import compiled_as, kernel
 from qnumba.cpu.simd_dots import CHUNK, LANES, ROW
 from qnumba.cpu.simd_products import TERNARY, WHOLE
 
@@ -32,38 +31,39 @@ def dot_codes(
     from integers, with ``minus``. Vectors and what is beside them are laid out by ``vectors.py``.
     """
     kind, bits, rows, vectors = tile.shape
-    steps = LANE_BITS // bits
     for row, (start, first) in enumerate(zip(starts[:rows], firsts[:rows], strict=True)):
         stored = words[start : start + chunks * CHUNK].view(np.uint32)
         lanes = stored ^ np.int32(flip).view(np.uint32)
-        scale = _lane_scales(scales[first:], chunks, per_span, split) * share
-        point = points[0] if not hop else np.repeat(points[first:], per_span * LANES)
-        point = np.resize(point, lanes.size)[:, None]
+        scale = _per_lane(scales[first:], chunks, per_span, split) * share
+        if kind != WHOLE:
+            values = _codes(lanes, bits, is_ternary=kind == TERNARY)
+            if kind != TERNARY:
+                values -= _per_lane(points[first * hop :], chunks, per_span, split if hop else ROW)
+            values *= scale
         for v in range(vectors):
             place = vector + v
             if kind == WHOLE:
-                sums = _whole_sums(lanes, bits, x, minus, place)
-                scale_x = x_scales[place * lanes.size : (place + 1) * lanes.size]
-                result = (sums * (scale * scale_x).astype(np.float64)).sum()
+                beside = x_scales[place * lanes.size : (place + 1) * lanes.size]
+                terms = _whole_sums(lanes, bits, x, minus, place) * (scale * beside)
             else:
-                codes = lanes[:, None] >> np.arange(0, LANE_BITS, bits, dtype=np.uint32)
-                codes = (codes & (2**bits - 1)).astype(np.float32)
-                if kind == TERNARY:
-                    codes[codes == NEGATIVE] = -1
-                    point = 0
-                size = lanes.size * steps
-                numbers = x[place * size : (place + 1) * size].reshape(chunks, steps, LANES)
-                numbers = numbers.transpose(0, 2, 1).reshape(lanes.size, steps)
-                values = (codes - point) * scale[:, None]
-                result = (values.astype(np.float64) * numbers).sum()
-            out[row * vectors + v] = result
+                numbers = x[place * values.size : (place + 1) * values.size]
+                numbers = numbers.reshape(chunks, -1, LANES).transpose(1, 0, 2)
+                terms = values.astype(np.float64) * numbers.reshape(values.shape)
+            out[row * vectors + v] = terms.sum(dtype=np.float64)
 
 
-def _lane_scales(scales, chunks, per_span, split):
-    """Return the scale of every lane of a row."""
+def _codes(lanes, bits, *, is_ternary):
+    """Return codes as float32, a row for each step and a column for each lane."""
+    shifts = np.arange(0, LANE_BITS, bits, dtype=np.uint32)[:, None]
+    codes = (lanes >> shifts & (2**bits - 1)).astype(np.float32)
+    return np.where(codes == NEGATIVE, np.float32(-1), codes) if is_ternary else codes
+
+
+def _per_lane(numbers, chunks, per_span, split):
+    """Return for every lane of a row the number that belongs to its block."""
     lanes = chunks * LANES
     share = lanes if split == ROW else split * (per_span if split == LANES else 1)
-    return np.repeat(scales[: -(-lanes // share)], share)[:lanes]
+    return np.repeat(numbers[: -(-lanes // share)], share)[:lanes]
 
 
 def _whole_sums(lanes, bits, x, minus, place):
@@ -88,7 +88,7 @@ def dot_numbers(a, start, x, x_start, count):
 
 
 @kernel
-def codes_items(first, stop, jobs, share, words, scales, points, x, minus, x_scales, out):
+def rows_of_codes(first, stop, jobs, share, words, scales, points, x, minus, x_scales, out):
     """Multiply some items of rows: ``out[r, v]`` is row r by vector v."""
     job = jobs[0]
     rows, vectors = job.tile.shape[2], job.tile.shape[3]
@@ -128,23 +128,11 @@ def codes_items(first, stop, jobs, share, words, scales, points, x, minus, x_sca
                         out[row + k, vector + v] = results[k * vectors + v]
 
 
-@shared_kernel
-def codes_shared(items, step, jobs, share, words, scales, points, x, minus, x_scales, out):
-    """Multiply all rows in threads."""
-    for chunk in prange((items + step - 1) // step):
-        first = np.int64(chunk) * step
-        stop = min(items, first + step)
-        codes_items(first, stop, jobs, share, words, scales, points, x, minus, x_scales, out)
-
-
-rows_of_codes = Kernel(codes_items, codes_shared)
-
-
 # --- rows of decoded numbers, along which is summed
 
 
 @kernel
-def along_items(first, stop, panel, x, out, start):
+def along(first, stop, panel, x, out, start):
     """Write the dots of rows of a panel and of vectors to ``out[start:]``."""
     cols = panel.shape[1]
     numbers, vectors = panel.reshape(panel.size), x.reshape(x.size)
@@ -153,22 +141,11 @@ def along_items(first, stop, panel, x, out, start):
             out[start + row, v] = dot_numbers(numbers, row * cols, vectors, v * cols, cols)
 
 
-@shared_kernel
-def along_shared(rows, step, panel, x, out, start):
-    """Do so for all rows in threads."""
-    for chunk in prange((rows + step - 1) // step):
-        first = np.int64(chunk) * step
-        along_items(first, min(rows, first + step), panel, x, out, start)
-
-
-along = Kernel(along_items, along_shared)
-
-
 # --- rows of decoded numbers, across which is summed
 
 
 @kernel
-def across_items(first, stop, panel, x, out, start):
+def across(first, stop, panel, x, out, start):
     """Add ``x[:, start:] @ panel`` to some strips of columns of ``out``, row by row."""
     rows = panel.shape[0]
     for strip in range(first, stop):
@@ -180,14 +157,3 @@ def across_items(first, stop, panel, x, out, start):
                 numbers = panel[row, left:right]
                 for k in range(numbers.size):
                     sums[k] += factor * numbers[k]
-
-
-@shared_kernel
-def across_shared(strips, step, panel, x, out, start):
-    """Do so for all strips in threads."""
-    for chunk in prange((strips + step - 1) // step):
-        first = np.int64(chunk) * step
-        across_items(first, min(strips, first + step), panel, x, out, start)
-
-
-across = Kernel(across_items, across_shared)

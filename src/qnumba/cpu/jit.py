@@ -11,12 +11,16 @@ import hashlib
 import os
 import threading
 import warnings
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numba
 import numpy as np
+from numba import prange
+from numba.core import cgutils, types
 from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.extending import intrinsic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,36 +84,19 @@ def _warn_once(error: Exception) -> None:
 
 def inner(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a function that only kernels call; it is kept on disk as a part of theirs."""
-    return numba.njit(**OPTIONS)(function)  # type: ignore[no-any-return]
-
-
-class Kernel(NamedTuple):
-    """A loop over parts of an array: one part after the other, and parts shared by threads.
-
-    ``alone(first, stop, *arguments)`` runs some parts, ``shared(parts, step, *arguments)`` gives
-    them to threads, ``step`` at a time. Each is compiled when it is first called, so who has small
-    arrays only never waits for the second.
-    """
-
-    alone: Callable[..., Any]
-    shared: Callable[..., Any]
+    return numba.njit(forceinline=True, **OPTIONS)(function)  # type: ignore[no-any-return]
 
 
 def kernel(function: Callable[..., Any], *, parallel: bool = False) -> Callable[..., Any]:
     """Compile a function that Python calls, and keep it on disk where that is possible."""
     if not IS_COMPILED:
         return np.errstate(all="ignore")(function)  # compiled code wraps and overflows silently too
-    compiled = numba.njit(parallel=parallel, **OPTIONS)(function)
+    compiled = numba.njit(parallel=parallel, no_cfunc_wrapper=True, **OPTIONS)(function)
     try:
         compiled._cache = SourcesCache(function)  # noqa: SLF001 - what cache=True does
     except RuntimeError as error:  # no folder can be written
         _warn_once(error)
     return compiled  # type: ignore[no-any-return]
-
-
-def shared_kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a function whose ``prange`` loops use threads."""
-    return kernel(function, parallel=True)
 
 
 def compiled_as(loop: Callable[..., Any]) -> Callable[..., Any]:
@@ -132,7 +119,43 @@ _one_at_a_time = threading.Lock()
 _is_serial = False
 
 
-def launch(loops: Kernel, size: int, parts: int, step: int, *arguments: Any) -> None:
+@intrinsic  # type: ignore[untyped-decorator]
+def _call(_typing: Any, address: Any, first: Any, stop: Any, arguments: Any) -> Any:
+    """Call a compiled kernel by its address."""
+    inputs = (first, stop, *arguments.types)
+
+    def emit(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        convention = context.call_conv
+        kind = convention.get_function_type(types.none, inputs).as_pointer()
+        values = [args[1], args[2], *cgutils.unpack_tuple(builder, args[3])]
+        status, _ = convention.call_function(
+            builder, builder.inttoptr(args[0], kind), types.none, inputs, values
+        )
+        with cgutils.if_unlikely(builder, status.is_error):
+            convention.return_status_propagate(builder, status)
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp, types.intp, arguments), emit
+
+
+@compiled_as(_call)
+def call(function: Callable[..., Any], first: int, stop: int, arguments: Any) -> None:
+    """Run a kernel from one part to another."""
+    function(first, stop, *arguments)
+
+
+@partial(kernel, parallel=True)
+def _share(parts, step, function, arguments):  # type: ignore[no-untyped-def]
+    """Give the parts of a kernel to threads, ``step`` at a time.
+
+    The kernel is called by its address, so it is not compiled a second time as a part of this.
+    """
+    for task in prange((parts + step - 1) // step):
+        first = np.int64(task) * step
+        call(function, first, min(parts, first + step), arguments)
+
+
+def launch(function: Callable[..., Any], size: int, parts: int, step: int, *arguments: Any) -> None:
     """Run a kernel over its parts, with threads if there are enough elements and it is safe here.
 
     A thread takes ``step`` parts at a time.
@@ -141,18 +164,28 @@ def launch(loops: Kernel, size: int, parts: int, step: int, *arguments: Any) -> 
     there one kernel at a time has threads, from the main thread; all others run without.
     """
     if size < PARALLEL_FROM or _is_serial:
-        loops.alone(0, parts, *arguments)
+        function(0, parts, *arguments)
     elif _layer() != "workqueue":
-        loops.shared(parts, step, *arguments)
+        _share(parts, step, _address(function, arguments), arguments)
     elif threading.current_thread() is threading.main_thread() and _one_at_a_time.acquire(
         blocking=False
     ):
         try:
-            loops.shared(parts, step, *arguments)
+            _share(parts, step, _address(function, arguments), arguments)
         finally:
             _one_at_a_time.release()
     else:
-        loops.alone(0, parts, *arguments)
+        function(0, parts, *arguments)
+
+
+def _address(function: Any, arguments: tuple[Any, ...]) -> Any:
+    """Return where a kernel is for arguments of these types; without Numba, the kernel itself."""
+    if not IS_COMPILED:
+        return function
+    signature = (types.intp, types.intp, *map(numba.typeof, arguments))
+    function.compile(signature)
+    compiled = function.overloads[signature]
+    return compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
 
 
 def _layer() -> str:

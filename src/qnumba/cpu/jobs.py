@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from qnumba.cpu.jit import row
+from qnumba.cpu.places import AFFINE, INTEGER, KINDS, LOOKUP, MINIFLOAT
+from qnumba.cpu.room import TILE
 from qnumba.cpu.runs import TABLE_LANES
-from qnumba.cpu.tiles import INTEGER, LOOKUP, MINIFLOAT, TILE
 from qnumba.formats import MAX_BLOCK_RANK, SCALES, thresholds
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
 LARGE_BLOCK = 65536  # values of a block beyond which it is measured in chunks
 TASK = 65536  # values that a thread takes at a time
-BAND_TILE = 131072  # values of an item of several rows: 512 KiB of float32, for the second cache
+BAND_TILE = 524288  # values of an item of several rows: 512 KiB of float32, for the second cache
+AHEAD = TILE  # values in front that are asked for
 LONG_RUN = 256  # values from which the ragged end of a run no longer matters
 LANES = 16
 BYTE, HALF_MANTISSA, HALF_TINY, DOUBLE_MANTISSA = 8, 10, 2.0**-24, 52
@@ -34,27 +36,31 @@ KEPT_INFINITY = {"E5M2": 0x7C}
 
 _WHOLE = (
     *("axes", "rows", "cols", "block_cols", "blocks", "row_bytes", "code_bits"),
-    *("group_rows", "group_cols", "col_groups", "tile_rows", "ahead", "chunks"),
+    *("group_rows", "group_cols", "col_groups", "tile_rows", "ahead", "ahead_measured", "chunks"),
     *("kind", "width", "lo", "hi", "mantissa", "emax", "mask", "number_sign", "half_shift"),
     *("sign_bit", "nan_code", "nan_sign", "infinity_code"),
-    *("power_bias", "power_max", "scale_drop", "scale_bias"),
+    *("power_bias", "power_max", "scale_mantissa"),
 )
 _REAL = (
     *("half", "smallest", "top", "dead", "half_factor", "float32_max"),
-    *("scale_max", "scale_zero", "scale_tiny", "scale_per_tiny", "scale_smallest"),
+    *("scale_max", "scale_zero", "scale_smallest"),
 )
 _FLAGS = (
     *("measures", "stores", "encodes"),
-    *("is_affine", "is_away", "is_brain", "is_mean", "is_power_rule", "is_direct", "has_runs"),
+    *("is_away", "is_brain", "is_mean", "is_power_rule", "is_direct", "has_runs"),
+    "has_neighbours",
     "scale_is_up",
 )
-JOB = np.dtype(
-    [(name, np.int64) for name in _WHOLE]
-    + [(name, np.float64) for name in _REAL]
-    + [(name, np.int64, (MAX_BLOCK_RANK,)) for name in ("extents", "steps")]
-    + [(name, np.bool_) for name in _FLAGS],
-    align=True,
-)
+JOBS = [
+    np.dtype(
+        [(name, np.int64) for name in _WHOLE]
+        + [(name, np.float64) for name in _REAL]
+        + [(name, np.int64, (MAX_BLOCK_RANK,)) for name in ("extents", "steps")]
+        + [(name, np.bool_) for name in (*_FLAGS, kind)],
+        align=True,
+    )
+    for kind in KINDS
+]
 
 
 class Job(NamedTuple):
@@ -96,13 +102,14 @@ def jobs(plan: Plan, options: Options, is_brain: bool) -> Jobs:  # noqa: FBT001 
     size = math.prod(step for _, step in plan.outer) * plan.block_cols
     chunks = -(-size // LARGE_BLOCK)
     whole, free = common | _whole_blocks(plan), common | _any_rows(plan)
+    first = {"ahead_measured": whole["ahead_measured"] or AHEAD}
     blocks = math.prod(plan.grid)
     reduced = common | {"chunks": chunks, "group_rows": 1}
     reduced |= {"parts": blocks * chunks, "step": max(1, TASK // size)}
     return Jobs(
-        measure=_job(**whole, measures=True),
+        measure=_job(**whole | first, measures=True),
         store=_job(**whole, stores=True),
-        measure_and_store=_job(**whole, measures=True, stores=True),
+        measure_and_store=_job(**whole | first, measures=True, stores=True),
         store_and_encode=_job(**whole, stores=True, encodes=True),
         measure_to_encode=_job(**whole, measures=True, stores=True, encodes=True),
         encode=_job(**free, encodes=True),
@@ -118,7 +125,7 @@ def jobs(plan: Plan, options: Options, is_brain: bool) -> Jobs:  # noqa: FBT001 
 
 
 def _job(*, parts: int, step: int, **numbers: Any) -> Job:
-    return Job(row(JOB, **numbers), parts, step)
+    return Job(row(JOBS[numbers["kind"]], **numbers), parts, step)
 
 
 def _places(plan: Plan) -> dict[str, Any]:
@@ -139,6 +146,7 @@ def _places(plan: Plan) -> dict[str, Any]:
         "blocks": -(-plan.cols // plan.block_cols),
         "code_bits": code_bits,
         "row_bytes": row_bytes,
+        "has_neighbours": len(plan.outer) <= 1 and steps[0] == 1,
         "is_direct": code_bits == BYTE and row_bytes == plan.cols,
     }
 
@@ -155,9 +163,12 @@ def _whole_blocks(plan: Plan) -> dict[str, Any]:
     bands = 1
     if len(plan.outer) <= 1 and cols == plan.cols:
         bands = max(1, TILE // (band_rows * cols))
-    ahead = 3 * TILE // 2 if band_rows == 1 else cols
+    if band_rows == 1:  # the next tile, once: by who comes last
+        ahead = {"ahead": AHEAD, "ahead_measured": 0}
+    else:  # the next row, by who comes first
+        ahead = {"ahead": AHEAD, "ahead_measured": plan.cols}
     items = -(-plan.cols // cols) * _groups(plan, bands * band_rows)
-    return _items(plan, bands * band_rows, cols, items) | {"ahead": ahead}
+    return _items(plan, bands * band_rows, cols, items) | ahead
 
 
 def _any_rows(plan: Plan) -> dict[str, Any]:
@@ -165,7 +176,7 @@ def _any_rows(plan: Plan) -> dict[str, Any]:
     cols = min(plan.cols, TASK)
     rows = max(1, TASK // cols)
     items = -(-plan.cols // cols) * _groups(plan, rows)
-    return _items(plan, rows, cols, items) | {"ahead": 0}
+    return _items(plan, rows, cols, items) | {"ahead": AHEAD}
 
 
 def _groups(plan: Plan, rows: int) -> int:
@@ -184,9 +195,13 @@ def _items(plan: Plan, rows: int, cols: int, items: int) -> dict[str, Any]:
         "parts": items,
         "step": max(1, TASK // (rows * cols)),
         "tile_rows": max(1, TILE // cols) if is_whole else 1,
-        "has_runs": plan.scheme.mode != "lookup"
-        and (plan.block_cols % LANES == 0 or plan.block_cols >= LONG_RUN),
+        "has_runs": plan.block_cols % LANES == 0 or plan.block_cols >= LONG_RUN,
     }
+
+
+def _kind(plan: Plan) -> int:
+    by_mode = {"affine": AFFINE, "lookup": LOOKUP}
+    return by_mode.get(plan.scheme.mode, MINIFLOAT if plan.value.kind == "float" else INTEGER)
 
 
 def _values(plan: Plan, options: Options) -> dict[str, Any]:
@@ -194,7 +209,7 @@ def _values(plan: Plan, options: Options) -> dict[str, Any]:
     value, mode = plan.value, plan.scheme.mode
     sign_bit = 1 << (value.bits - 1)
     numbers = {
-        "kind": LOOKUP if mode == "lookup" else MINIFLOAT if value.kind == "float" else INTEGER,
+        "kind": _kind(plan),
         "width": value.bits,
         "lo": 0 if value.kind == "float" else value.lo,
         "hi": 0 if value.kind == "float" else value.hi,
@@ -202,7 +217,6 @@ def _values(plan: Plan, options: Options) -> dict[str, Any]:
         "mask": 2**value.bits - 1,
         "number_sign": sign_bit if value.kind == "int" else 0,
         "sign_bit": sign_bit,
-        "is_affine": mode == "affine",
         "is_away": options.rounding == "away",
         "dead": math.inf,  # any number over it is 0, with the number's sign
     }
@@ -229,22 +243,17 @@ def _values(plan: Plan, options: Options) -> dict[str, Any]:
 
 
 def _scales(plan: Plan, options: Options) -> dict[str, Any]:
-    """How scales are rounded: in float64, by what is added to the bits below the last one kept."""
+    """How scales are rounded."""
     scale, rule = plan.scale, options.scale_rounding
-    drop = DOUBLE_MANTISSA - scale.mantissa_bits
     half_step = 1 << (DOUBLE_MANTISSA - 1 - plan.value.mantissa_bits)
     return {
-        "float32_max": SCALES["F32"].max,
         "is_power_rule": rule in {"floor", "even"},
         "power_bias": half_step if rule == "even" else 0,
         "power_max": math.frexp(SCALES["UE8M0"].max)[1] - 1,
         "scale_is_up": rule == "up",
-        "scale_drop": drop,
-        "scale_bias": (1 << drop) - 1 if rule == "up" else (1 << (drop - 1)) - 1,
+        "scale_mantissa": scale.mantissa_bits,
         "scale_max": scale.max,
         "scale_zero": scale.zero,
-        "scale_tiny": scale.tiny,
-        "scale_per_tiny": 1 / scale.tiny,
         "scale_smallest": scale.tiny * 2**scale.mantissa_bits,
     }
 
@@ -252,7 +261,10 @@ def _scales(plan: Plan, options: Options) -> dict[str, Any]:
 def _edges(plan: Plan, dtype: type[np.floating[Any]]) -> NDArray[Any]:
     """Return the thresholds of a lookup scheme, or none."""
     table = plan.scheme.table
-    edges = np.empty(0, dtype) if table is None else thresholds(table, dtype)
+    edges = np.full(TABLE_LANES - 1, np.inf, dtype)  # small tables are searched in registers
+    if table is not None:
+        found = thresholds(table, dtype)
+        edges = np.append(found, edges[found.size :])
     edges.flags.writeable = False  # one type for all: Numba compiles for each that it meets
     return edges
 

@@ -6,10 +6,7 @@ of a word is k rows further down.
 
 from __future__ import annotations
 
-import numpy as np
-from numba import prange
-
-from qnumba.cpu.jit import Kernel, inner, kernel, shared_kernel
+from qnumba.cpu.jit import inner, kernel
 from qnumba.cpu.runs import pack, unpack
 
 PIECE = 65536  # codes that are packed at a time: a whole number of bytes
@@ -21,7 +18,7 @@ def pieces(rows: int, cols: int) -> tuple[int, int]:
 
 
 @kernel
-def pack_pieces(first, stop, codes, cols, row_bytes, width, words):
+def pack_lines(first, stop, codes, cols, row_bytes, width, words):
     """Pack some pieces of rows; the last words of a row are filled up with zeros."""
     per_row = (cols + PIECE - 1) // PIECE
     for piece in range(first, stop):
@@ -34,19 +31,8 @@ def pack_pieces(first, stop, codes, cols, row_bytes, width, words):
                 words[k] = 0
 
 
-@shared_kernel
-def pack_shared(parts, step, codes, cols, row_bytes, width, words):
-    """Pack all pieces in threads."""
-    for task in prange((parts + step - 1) // step):
-        first = np.int64(task) * step
-        pack_pieces(first, min(parts, first + step), codes, cols, row_bytes, width, words)
-
-
-pack_lines = Kernel(pack_pieces, pack_shared)
-
-
 @kernel
-def unpack_pieces(first, stop, words, cols, row_bytes, width, sign, codes):
+def unpack_lines(first, stop, words, cols, row_bytes, width, sign, codes):
     """Unpack some pieces of rows; ``sign`` is the sign bit of a two's complement field, or 0."""
     per_row = (cols + PIECE - 1) // PIECE
     for piece in range(first, stop):
@@ -58,18 +44,6 @@ def unpack_pieces(first, stop, words, cols, row_bytes, width, sign, codes):
             extend_signs(codes[start : start + count], sign)
 
 
-@shared_kernel
-def unpack_shared(parts, step, words, cols, row_bytes, width, sign, codes):
-    """Unpack all pieces in threads."""
-    for task in prange((parts + step - 1) // step):
-        first = np.int64(task) * step
-        stop = min(parts, first + step)
-        unpack_pieces(first, stop, words, cols, row_bytes, width, sign, codes)
-
-
-unpack_lines = Kernel(unpack_pieces, unpack_shared)
-
-
 @inner
 def extend_signs(codes, sign):
     """Make the fields of two's complement numbers whole bytes."""
@@ -78,22 +52,11 @@ def extend_signs(codes, sign):
 
 
 @kernel
-def pack_some_across(first, stop, codes, width, words):
+def pack_across(first, stop, codes, width, words):
     """Pack some lines of words of shape (before, lines, after) from (before, length, after)."""
     per_word, lines = words.itemsize * 8 // width, words.shape[1]
     for line in range(first, stop):
         pack_line_across(codes, line // lines, line % lines, per_word, width, words)
-
-
-@shared_kernel
-def pack_across_shared(parts, step, codes, width, words):
-    """Pack all lines in threads."""
-    for task in prange((parts + step - 1) // step):
-        first = np.int64(task) * step
-        pack_some_across(first, min(parts, first + step), codes, width, words)
-
-
-pack_across = Kernel(pack_some_across, pack_across_shared)
 
 
 @inner
@@ -111,22 +74,11 @@ def pack_line_across(codes, outer, line, per_word, width, words):
 
 
 @kernel
-def unpack_some_across(first, stop, words, width, sign, codes):
+def unpack_across(first, stop, words, width, sign, codes):
     """Unpack some lines of codes of shape (before, length, after) from (before, lines, after)."""
     length = codes.shape[1]
     for line in range(first, stop):
         unpack_line_across(words, line // length, line % length, width, sign, codes)
-
-
-@shared_kernel
-def unpack_across_shared(parts, step, words, width, sign, codes):
-    """Unpack all lines in threads."""
-    for task in prange((parts + step - 1) // step):
-        first = np.int64(task) * step
-        unpack_some_across(first, min(parts, first + step), words, width, sign, codes)
-
-
-unpack_across = Kernel(unpack_some_across, unpack_across_shared)
 
 
 @inner

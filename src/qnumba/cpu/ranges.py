@@ -5,41 +5,69 @@ from __future__ import annotations
 import numpy as np
 
 from qnumba.cpu.jit import inner
-from qnumba.cpu.places import band_of
-from qnumba.cpu.runs import absmax, extremes
+from qnumba.cpu.places import band_of, has_points, next_runs
+from qnumba.cpu.runs import absmax, absmax_each, absmax_runs, extremes
 
 
 @inner
 def measure_tile(job, source, start, tile, low, high):
-    """Widen the ranges of a tile's blocks by its values; return whether all values are finite."""
+    """Widen the ranges of a tile's blocks by its values; return whether all values are finite.
+
+    Where they are not, the ranges are of no use: see ``measure_finite``.
+    """
     rows, count, group, row, column = tile
-    is_finite = True
-    step, is_affine = job.block_cols, job.is_affine
+    step, size = job.block_cols, rows * count
+    place = 0
+    while place < size:
+        runs, length = next_runs(job, tile, place, job.has_neighbours)
+        band = band_of(job, group, row + place // count)
+        first = band * job.blocks + (column + place % count) // step
+        if has_points(job):
+            found = absmax(source, start + place, runs * length)
+            widen_runs(source, start + place, runs, length, low, high, first)
+        elif step == 1:
+            found = absmax_each(source, start + place, runs, high, first)
+        else:
+            found = absmax_runs(
+                source, start + place, runs, length, job.ahead_measured, high, first
+            )
+        if not found < np.inf:
+            return False
+        place += runs * length
+    return True
+
+
+@inner
+def widen_runs(source, start, runs, length, low, high, first):
+    """Widen the two ends of ranges by the values of their runs."""
+    if length == 1:
+        for k in range(runs):
+            value, lo, hi = source[start + k], low[first + k], high[first + k]
+            low[first + k] = value if value < lo else lo
+            high[first + k] = value if value > hi else hi
+        return
+    for k in range(runs):
+        lo, hi = extremes(source, start + k * length, length)
+        low[first + k] = min(low[first + k], lo)
+        high[first + k] = max(high[first + k], hi)
+
+
+@inner
+def measure_finite(job, source, start, tile, low, high):
+    """Widen the ranges of a tile's blocks by those of its values that are finite."""
+    rows, count, group, row, column = tile
     for r in range(rows):
-        place = band_of(job, group, row + r) * job.blocks + column // step
-        if step == 1:
-            is_finite &= measure_each(source, start, count, is_affine, low, high, place)
-            start += count
-            continue
-        stop = start + count
-        length = min(step - column % step, count)
-        while start < stop:
-            top = absmax(source, start, length)
-            if not top < np.inf:
-                is_finite = False
-                lo, hi = finite_extremes(source, start, length)
-                top = max(-lo, hi)
-            elif is_affine:
-                lo, hi = extremes(source, start, length)
-            if is_affine:
-                low[place] = min(low[place], lo)
-                high[place] = max(high[place], hi)
+        first = band_of(job, group, row + r) * job.blocks
+        for k in range(count):
+            value = source[start + r * count + k]
+            place = first + (column + k) // job.block_cols
+            if not abs(value) < np.inf:
+                continue
+            if has_points(job):
+                low[place] = min(low[place], value)
+                high[place] = max(high[place], value)
             else:
-                high[place] = max(high[place], top)
-            start += length
-            place += 1
-            length = min(step, stop - start)
-    return is_finite
+                high[place] = max(high[place], abs(value))
 
 
 @inner
@@ -50,21 +78,3 @@ def finite_extremes(source, start, count):
         if abs(source[k]) < np.inf:
             lo, hi = min(lo, source[k]), max(hi, source[k])
     return lo, hi
-
-
-@inner
-def measure_each(source, start, count, is_affine, low, high, place):
-    """Widen ranges by one value each; return whether all values are finite."""
-    nothing = source.dtype.type(0)
-    bad = 0
-    for k in range(count):
-        value = source[start + k]
-        is_number = abs(value) < np.inf
-        bad += not is_number
-        value = value if is_number else nothing
-        if is_affine:
-            low[place + k] = min(low[place + k], value)
-            high[place + k] = max(high[place + k], value)
-        else:
-            high[place + k] = max(high[place + k], abs(value))
-    return bad == 0

@@ -1,18 +1,20 @@
-"""What kernels are made of: one step over one run of values, each stated in plain NumPy.
+"""What kernels are made of: one step over runs of values, each stated in plain NumPy.
 
 These functions are what runs where Numba is switched off (``NUMBA_DISABLE_JIT=1``), so that the
 tests of the kernels can be stepped through. Compiled, each is the loop of the same name in
-``simd_encode.py`` or ``simd_decode.py``.
+``simd_ranges.py``, ``simd_encode.py`` or ``simd_decode.py``.
 
-A run is ``x[start:start + count]``. Beside it stand float32 scales ``e`` and zero points ``z``:
-where ``each``, those from ``first`` on, one per value; otherwise the one at ``first``.
+``runs`` runs of ``length`` values follow each other from ``x[start]`` on. Beside them stand float32
+scales ``e`` and zero points ``z`` from ``first`` on: one for every value where ``each``, otherwise
+one for every run. An encoder returns whether all ratios are finite. ``ahead`` is how far in front
+values are asked for, so that they are there in time.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from qnumba.cpu import simd_decode, simd_encode
+from qnumba.cpu import simd_decode, simd_encode, simd_ranges
 from qnumba.cpu.jit import compiled_as, inner
 
 PACKED_LANES = simd_decode.PACKED_LANES
@@ -51,25 +53,41 @@ def _unpack_any(words, start, count, width, codes, to):
 
 
 @inner
-def _decode_any_table(codes, start, count, e, first, each, table, out, to):
+def _decode_any_table(codes, start, runs, length, e, first, each, table, out, to):
     """Look up small tables in registers, large ones in memory."""
     if table.size == TABLE_LANES:
-        simd_decode.decode_table(codes, start, count, e, first, each, table, out, to)
-    else:
-        real = out.dtype.type
-        for k in range(count):
-            scale = real(e[first + k if each else first])
+        simd_decode.decode_table(codes, start, runs, length, e, first, each, table, out, to)
+        return
+    real = out.dtype.type
+    for run in range(runs):
+        place = run * length
+        for k in range(place, place + length):
+            scale = real(e[first + k if each else first + run])
             out[to + k] = real(table[codes[start + k]]) * scale
 
 
-@compiled_as(simd_encode.absmax)
+@compiled_as(simd_ranges.absmax)
 def absmax(x, start, count):
     """Return the largest magnitude; infinity, or else NaN, where there is one."""
     sizes = np.abs(x[start : start + count])
     return sizes[np.isnan(sizes).argmax()] if np.isnan(sizes).any() else sizes.max(initial=0)
 
 
-@compiled_as(simd_encode.extremes)
+@compiled_as(simd_ranges.absmax_runs)
+def absmax_runs(x, start, runs, length, ahead, high, first):
+    """Widen high[first:first + runs] by the magnitudes of each run; return their largest."""
+    tops = [absmax(x, start + run * length, length) for run in range(runs)]
+    high[first : first + runs] = np.maximum(high[first : first + runs], tops)
+    return absmax(np.array(tops), 0, runs)
+
+
+@compiled_as(simd_ranges.absmax_each)
+def absmax_each(x, start, count, high, first):
+    """Widen high[first:first + count] by the magnitude beside each; return the largest."""
+    return absmax_runs(x, start, count, 1, 0, high, first)
+
+
+@compiled_as(simd_ranges.extremes)
 def extremes(x, start, count):
     """Return the least and the greatest of the values and 0. NaN is passed over."""
     values = x[start : start + count]
@@ -77,66 +95,92 @@ def extremes(x, start, count):
     return values.min(initial=0), values.max(initial=0)
 
 
+@compiled_as(simd_ranges.scales_of)
+def scales_of(high, first, count, half, share, most, least, smallest, mantissa, is_up, scales):
+    """Write scales: ``high / half / share`` to ``mantissa`` bits, subnormal below ``smallest``."""
+    real = high.dtype.type
+    size = np.minimum(high[first : first + count] / real(half), np.finfo(np.float32).max)
+    size = np.minimum(size / real(share), most).astype(np.float64)
+    power = np.frexp(np.maximum(size, smallest))[1] - 1 - mantissa
+    steps = np.ldexp(size, -power)
+    steps = np.ceil(steps) if is_up else np.rint(steps)
+    scales[first : first + count] = np.clip(np.ldexp(steps, power), least, most)
+
+
 @compiled_as(simd_encode.encode_int)
-def encode_int(x, start, count, e, z, first, each, lo, hi, away, out, to):
+def encode_int(x, start, runs, length, e, z, first, each, ahead, lo, hi, away, out, to):
     """Encode integers: clamp to whole ends, round, then add the zero point. NaN: the zero point."""
-    ratio = _ratio(x, start, count, e, first, each)
-    point = _beside(z, first, count, each).astype(x.dtype)
+    ratio = _ratio(x, start, runs, length, e, first, each)
+    point = x.dtype.type(0) if z is None else _beside(z, first, runs, length, each).astype(x.dtype)
     steps = np.clip(ratio, lo - point, hi - point)
     if away:
         whole = np.trunc(steps)
         steps = whole + np.copysign(np.abs(steps - whole) >= 0.5, steps)  # noqa: PLR2004 - half
     steps = np.where(np.isnan(ratio), 0, np.rint(steps)) + point
-    out[to : to + count] = steps.astype(np.int32).astype(np.uint8)
+    out[to : to + steps.size] = steps.astype(np.int32).astype(np.uint8)
+    return bool(np.isfinite(ratio).all())
 
 
 @compiled_as(simd_encode.encode_float)
-def encode_float(x, start, count, e, first, each, mantissa, smallest, top, width, out, to):
+def encode_float(
+    x, start, runs, length, e, first, each, ahead, mantissa, smallest, top, width, out, to
+):
     """Encode minifloats, ties to even, saturating at ``top``; ``smallest``: the least normal."""
-    ratio = _ratio(x, start, count, e, first, each).astype(np.float64)
+    ratio = _ratio(x, start, runs, length, e, first, each).astype(np.float64)
     size = np.minimum(np.abs(ratio), top)
     power = np.frexp(np.maximum(size, smallest))[1] - np.frexp(smallest)[1]
     steps = np.rint(np.ldexp(size / smallest, mantissa - power))
     codes = power * 2**mantissa + steps
     codes = np.where(np.isnan(codes), 0, codes).astype(np.uint8)
-    out[to : to + count] = codes | np.signbit(ratio) * np.uint8(2 ** (width - 1))
+    out[to : to + codes.size] = codes | np.signbit(ratio) * np.uint8(2 ** (width - 1))
+    return bool(np.isfinite(ratio).all())
 
 
 @compiled_as(simd_encode.encode_lookup)
-def encode_lookup(x, start, count, e, first, each, edges, steps, out, to):
-    """Encode indices: how many of the ``steps`` edges a ratio is above. NaN: 0."""
-    ratio = _ratio(x, start, count, e, first, each)
-    out[to : to + count] = np.where(np.isnan(ratio), 0, np.searchsorted(edges[:steps], ratio))
+def encode_lookup(x, start, runs, length, e, first, each, ahead, edges, out, to):
+    """Encode indices: how many edges a ratio is above. NaN: 0."""
+    ratio = _ratio(x, start, runs, length, e, first, each)
+    out[to : to + ratio.size] = np.where(np.isnan(ratio), 0, np.searchsorted(edges, ratio))
+    return bool(np.isfinite(ratio).all())
 
 
 @compiled_as(simd_decode.decode_int)
-def decode_int(codes, start, count, e, z, first, each, mask, sign, out, to):
+def decode_int(codes, start, runs, length, e, z, first, each, mask, sign, out, to):
     """Decode integers; ``sign`` is the sign bit of the field, 0 where it has none."""
-    steps = (codes[start : start + count].astype(np.int32) & mask ^ sign) - sign
-    steps = (steps - _beside(z, first, count, each)).astype(out.dtype)
-    out[to : to + count] = _product(steps, e, first, count, each)
+    steps = (codes[start : start + runs * length].astype(np.int32) & mask ^ sign) - sign
+    point = 0 if z is None else _beside(z, first, runs, length, each)
+    steps = (steps - point).astype(out.dtype)
+    out[to : to + steps.size] = _product(steps, e, first, runs, length, each)
 
 
 @compiled_as(simd_decode.decode_float)
-def decode_float(codes, start, count, e, first, each, shift, factor, width, out, to):
+def decode_float(codes, start, runs, length, e, first, each, shift, factor, width, out, to):
     """Decode minifloats: the bits of a half float ``shift`` places up, times a power of two."""
-    fields = codes[start : start + count].astype(np.uint16)
+    fields = codes[start : start + runs * length].astype(np.uint16)
     size = fields & 2 ** (width - 1) - 1
     half = (fields << (16 - width) & 0x8000 | size << shift).astype(np.uint16)
     numbers = half.view(np.float16).astype(out.dtype) * out.dtype.type(factor)
     numbers[size == simd_decode.NAN_CODE] = np.nan
-    out[to : to + count] = _product(numbers, e, first, count, each)
+    out[to : to + numbers.size] = _product(numbers, e, first, runs, length, each)
 
 
 @compiled_as(_decode_any_table)
-def decode_table(codes, start, count, e, first, each, table, out, to):
+def decode_table(codes, start, runs, length, e, first, each, table, out, to):
     """Decode indices; ``table`` has a power of two of entries, at least 16."""
-    fields = codes[start : start + count] & (table.size - 1)
-    out[to : to + count] = _product(table[fields].astype(out.dtype), e, first, count, each)
+    fields = codes[start : start + runs * length] & (table.size - 1)
+    numbers = table[fields].astype(out.dtype)
+    out[to : to + fields.size] = _product(numbers, e, first, runs, length, each)
+
+
+@compiled_as(simd_decode.effective)
+def effective(scales, first, count, share, dead, e, to):
+    """Write share * scales[first:first + count] to e[to:], ``dead`` for a scale of 0."""
+    scale = share * scales[first : first + count]
+    e[to : to + count] = np.where(scale == 0, dead, scale)
 
 
 @compiled_as(simd_decode.widen)
-def widen(x, start, count, brain, out):
+def widen(x, start, count, ahead, brain, out):
     """Write the bits of float16 or bfloat16 (``brain``) numbers to out as float32."""
     bits = x[start : start + count]
     wide = (bits.astype(np.uint32) << 16).view(np.float32) if brain else bits.view(np.float16)
@@ -174,11 +218,6 @@ def unpack(words, start, count, width, codes, to):
     codes[to : to + count] = fields.reshape(-1)[:count]
 
 
-@compiled_as(simd_decode.prefetch)
-def prefetch(_x, _start, _count):
-    """Ask for the cache lines of a run to be loaded: nothing to do here."""
-
-
 @compiled_as(simd_decode.to_bits)
 def to_bits(value):
     """Return the bits of a float64."""
@@ -191,15 +230,18 @@ def from_bits(bits):
     return np.uint64(bits).view(np.float64)
 
 
-def _beside(numbers, first, count, each):
-    return numbers[first : first + (count if each else 1)]
+def _beside(numbers, first, runs, length, each):
+    if each:
+        return numbers[first : first + runs * length]
+    return np.repeat(numbers[first : first + runs], length)
 
 
-def _ratio(x, start, count, e, first, each):
+def _ratio(x, start, runs, length, e, first, each):
     with np.errstate(all="ignore"):
-        return x[start : start + count] / _beside(e, first, count, each).astype(x.dtype)
+        scale = _beside(e, first, runs, length, each).astype(x.dtype)
+        return x[start : start + scale.size] / scale
 
 
-def _product(numbers, e, first, count, each):
+def _product(numbers, e, first, runs, length, each):
     with np.errstate(all="ignore"):
-        return numbers * _beside(e, first, count, each).astype(numbers.dtype)
+        return numbers * _beside(e, first, runs, length, each).astype(numbers.dtype)

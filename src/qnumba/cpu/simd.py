@@ -14,7 +14,6 @@ from numba.core import cgutils, types
 
 I8, I16, I32, I64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
 HALF, FLOAT, DOUBLE = ir.HalfType(), ir.FloatType(), ir.DoubleType()
-CACHE_LINE = 64
 
 
 class Real(NamedTuple):
@@ -86,11 +85,35 @@ class Lanes:
         kind = operands[0].type
         return call(self.builder, f"llvm.{name}.{suffix(kind)}", kind, *operands)
 
+    def least(self, value, high):
+        """Return the value, or ``high`` where that is less."""
+        builder = self.builder
+        return builder.select(builder.fcmp_ordered(">", value, high), high, value)
+
     def clamp(self, value, low, high):
         """Return the value within two ends. NaN stays NaN."""
         builder = self.builder
-        value = builder.select(builder.fcmp_ordered("<", value, low), low, value)
-        return builder.select(builder.fcmp_ordered(">", value, high), high, value)
+        return self.least(builder.select(builder.fcmp_ordered("<", value, low), low, value), high)
+
+    def top(self, values):
+        """Return the largest of unsigned integers."""
+        kind = values.type
+        return call(self.builder, f"llvm.vector.reduce.umax.{suffix(kind)}", kind.element, values)
+
+    def maxima(self, vectors):
+        """Return the largest of each vector, of as many as there are lanes, lane by lane."""
+        width, builder = self.width, self.builder
+        step = 1
+        while len(vectors) > 1:
+            left = [k - step + width if k & step else k for k in range(width)]
+            right = [k + width if k & step else k + step for k in range(width)]
+            indices = [ir.Constant(self.of(I32), places) for places in (left, right)]
+            vectors = [
+                self.call("umax", *(builder.shuffle_vector(a, b, places) for places in indices))
+                for a, b in zip(vectors[::2], vectors[1::2], strict=True)
+            ]
+            step *= 2
+        return vectors[0]
 
 
 def size_of(kind):
@@ -131,27 +154,38 @@ def sweep(builder, count, widths, body):
         start = stop
 
 
-def sweep_beside(builder, count, widths, each, pointers, body):
-    """Call ``body(lanes, index, *beside)`` with what stands beside the values at ``pointers``.
+def sweep_runs(builder, runs, length, each, pointers, widths, body):
+    """Call ``body(lanes, index, *beside)`` over runs, with what stands beside them at ``pointers``.
 
-    Where ``each``, element i of a pointer stands beside value i; otherwise its first beside all.
+    Element r of a pointer stands beside the r-th run of ``length`` values; where ``each``, element
+    i beside value i.
     """
     with builder.if_else(each) as (own, shared):
         with own:
             sweep(
                 builder,
-                count,
+                builder.mul(runs, length),
                 widths,
                 lambda lanes, i: body(lanes, i, *[lanes.load(p, i) for p in pointers]),
             )
-        with shared:
-            values = [builder.load(pointer) for pointer in pointers]
+        with shared, cgutils.for_range(builder, runs) as run:
+            start = builder.mul(run.index, length)
+            values = [builder.load(builder.gep(pointer, [run.index])) for pointer in pointers]
             sweep(
                 builder,
-                count,
+                length,
                 widths,
-                lambda lanes, i: body(lanes, i, *[lanes.splat(v) for v in values]),
+                lambda lanes, i: body(
+                    lanes, builder.add(start, i), *[lanes.splat(v) for v in values]
+                ),
             )
+
+
+def prefetch(builder, pointer, index):
+    """Ask for the cache line of ``pointer[index]``; a place past the end does no harm."""
+    line = builder.bitcast(builder.gep(pointer, [index]), I8.as_pointer())
+    read, near, is_data = (ir.Constant(I32, value) for value in (0, 3, 1))
+    call(builder, "llvm.prefetch.p0", ir.VoidType(), line, read, near, is_data)
 
 
 def as_real(builder, lanes, real, value):
@@ -159,8 +193,11 @@ def as_real(builder, lanes, real, value):
     return value if real.kind == FLOAT else builder.fpext(value, lanes.of(real.kind))
 
 
+def as_kind(builder, real, number):
+    """Return a float64 argument in a compute type."""
+    return builder.fptrunc(number, FLOAT) if real.kind == FLOAT else number
+
+
 def bits_of(builder, real, number):
     """Return the bits of a float64 argument in a compute type."""
-    if real.kind == FLOAT:
-        number = builder.fptrunc(number, FLOAT)
-    return builder.bitcast(number, real.bits)
+    return builder.bitcast(as_kind(builder, real, number), real.bits)

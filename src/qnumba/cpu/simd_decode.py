@@ -1,4 +1,4 @@
-"""Decoders of one run of codes, packing, and 16-bit floats, in LLVM.
+"""Decoders of runs of codes, packing, and 16-bit floats, in LLVM.
 
 Codes and words are bytes. A decoder writes ``number * e`` in the type of ``out``, float32 or
 float64, as in ``simd_encode.py``.
@@ -7,7 +7,7 @@ float64, as in ``simd_encode.py``.
 from __future__ import annotations
 
 from llvmlite import ir
-from numba.core import cgutils, types
+from numba.core import types
 from numba.extending import intrinsic
 
 from qnumba.cpu.simd import (
@@ -21,56 +21,64 @@ from qnumba.cpu.simd import (
     REALS,
     Lanes,
     as_real,
-    call,
     data,
+    prefetch,
     sweep,
-    sweep_beside,
+    sweep_runs,
 )
 
-CACHE_LINE = 64
 NAN_CODE = 0x7F  # NaN in both minifloats of 8 bits; in 4 bits no magnitude is so large
 PACKED_LANES = 64
 
 i, flag, number = types.intp, types.boolean, types.int32
 
 
-# --- decode codes[start:start + count] to numbers out[to:], by the scales from `first`
+# --- decode runs of codes from codes[start] on to numbers out[to:], by the scales from `first` on
 
 
 @intrinsic
-def decode_int(_typing, codes, start, count, e, z, first, each, mask, sign, out, to):
-    """Return ``(code - z) * e``; ``sign`` is the sign bit of the field, 0 where it has none."""
+def decode_int(_typing, codes, start, runs, length, e, z, first, each, mask, sign, out, to):
+    """Return ``(code - z) * e``; ``sign`` is the sign bit of the field, 0 where it has none.
+
+    ``z`` is None where zero points are 0.
+    """
     real = REALS[out.dtype]
+    has_points = z != types.none
 
     def emit(context, builder, signature, args):
         source = data(context, builder, signature, args, 0, 1)
-        beside = [data(context, builder, signature, args, k, 5) for k in (3, 4)]
-        mask, sign = args[7:9]
-        target = data(context, builder, signature, args, 9, 10)
+        beside = [
+            data(context, builder, signature, args, k, 6) for k in ((4, 5) if has_points else (4,))
+        ]
+        mask, sign = args[8:10]
+        target = data(context, builder, signature, args, 10, 11)
 
-        def body(lanes, index, scale, point):
+        def body(lanes, index, scale, point=None):
             code = builder.zext(lanes.load(source, index), lanes.of(I32))
             code = builder.and_(code, lanes.splat(mask))
             code = builder.sub(builder.xor(code, lanes.splat(sign)), lanes.splat(sign))
-            steps = builder.sitofp(builder.sub(code, point), lanes.of(real.kind))
+            code = builder.sub(code, point) if point else code
+            steps = builder.sitofp(code, lanes.of(real.kind))
             lanes.store(builder.fmul(steps, as_real(builder, lanes, real, scale)), target, index)
 
-        sweep_beside(builder, args[2], (16, 1), args[6], beside, body)
+        sweep_runs(builder, args[2], args[3], args[7], beside, (16, 1), body)
         return context.get_dummy_value()
 
-    return types.void(codes, i, i, e, z, i, flag, number, number, out, i), emit
+    return types.void(codes, i, i, i, e, z, i, flag, number, number, out, i), emit
 
 
 @intrinsic
-def decode_float(_typing, codes, start, count, e, first, each, shift, factor, width, out, to):
+def decode_float(
+    _typing, codes, start, runs, length, e, first, each, shift, factor, width, out, to
+):
     """Minifloats: the bits of a half float ``shift`` places up, times a power of two."""
     real = REALS[out.dtype]
 
     def emit(context, builder, signature, args):
         source = data(context, builder, signature, args, 0, 1)
-        scales = [data(context, builder, signature, args, 3, 4)]
-        shift, factor, width = builder.trunc(args[6], I16), args[7], builder.trunc(args[8], I16)
-        target = data(context, builder, signature, args, 9, 10)
+        scales = [data(context, builder, signature, args, 4, 5)]
+        shift, factor, width = builder.trunc(args[7], I16), args[8], builder.trunc(args[9], I16)
+        target = data(context, builder, signature, args, 10, 11)
         one = ir.Constant(I16, 1)
         sign_up = builder.sub(ir.Constant(I16, 16), width)
         size_mask = builder.sub(builder.shl(one, builder.sub(width, one)), one)
@@ -87,22 +95,22 @@ def decode_float(_typing, codes, start, count, e, first, each, shift, factor, wi
             value = builder.select(is_nan, lanes.fill(real.kind, float("nan")), value)
             lanes.store(builder.fmul(value, as_real(builder, lanes, real, scale)), target, index)
 
-        sweep_beside(builder, args[2], (16, 1), args[5], scales, body)
+        sweep_runs(builder, args[2], args[3], args[6], scales, (16, 1), body)
         return context.get_dummy_value()
 
-    return types.void(codes, i, i, e, i, flag, number, types.float64, number, out, i), emit
+    return types.void(codes, i, i, i, e, i, flag, number, types.float64, number, out, i), emit
 
 
 @intrinsic
-def decode_table(_typing, codes, start, count, e, first, each, table, out, to):
+def decode_table(_typing, codes, start, runs, length, e, first, each, table, out, to):
     """Look up the low four bits in a table of 16: a tree of selects, faster than a gather."""
     real = REALS[out.dtype]
 
     def emit(context, builder, signature, args):
         source = data(context, builder, signature, args, 0, 1)
-        scales = [data(context, builder, signature, args, 3, 4)]
-        array = context.make_array(signature.args[6])(context, builder, args[6])
-        target = data(context, builder, signature, args, 7, 8)
+        scales = [data(context, builder, signature, args, 4, 5)]
+        array = context.make_array(signature.args[7])(context, builder, args[7])
+        target = data(context, builder, signature, args, 8, 9)
         entries = [
             builder.load(builder.gep(array.data, [ir.Constant(I64, entry)])) for entry in range(16)
         ]
@@ -120,22 +128,22 @@ def decode_table(_typing, codes, start, count, e, first, each, table, out, to):
             value = as_real(builder, lanes, real, level[0])
             lanes.store(builder.fmul(value, as_real(builder, lanes, real, scale)), target, index)
 
-        sweep_beside(builder, args[2], (16, 1), args[5], scales, body)
+        sweep_runs(builder, args[2], args[3], args[6], scales, (16, 1), body)
         return context.get_dummy_value()
 
-    return types.void(codes, i, i, e, i, flag, table, out, i), emit
+    return types.void(codes, i, i, i, e, i, flag, table, out, i), emit
 
 
 # --- 16-bit floats, held as their bits
 
 
 @intrinsic
-def widen(_typing, x, start, count, brain, out):
+def widen(_typing, x, start, count, ahead, brain, out):
     """Write x[start:start + count] to out as float32; ``brain``: bfloat16, else float16."""
 
     def emit(context, builder, signature, args):
         source = data(context, builder, signature, args, 0, 1)
-        array = context.make_array(signature.args[4])(context, builder, args[4])
+        array = context.make_array(signature.args[5])(context, builder, args[5])
 
         def from_brain(lanes, bits):
             wide = builder.shl(builder.zext(bits, lanes.of(I32)), lanes.fill(I32, 16))
@@ -144,20 +152,18 @@ def widen(_typing, x, start, count, brain, out):
         def from_half(lanes, bits):
             return builder.fpext(builder.bitcast(bits, lanes.of(HALF)), lanes.of(FLOAT))
 
-        with builder.if_else(args[3]) as branches:
-            for branch, convert in zip(branches, (from_brain, from_half), strict=True):
+        def body(lanes, k):
+            if lanes.width > 1:
+                prefetch(builder, source, builder.add(k, args[3]))
+            lanes.store(convert(lanes, lanes.load(source, k)), array.data, k)
+
+        with builder.if_else(args[4]) as branches:
+            for branch, convert in zip(branches, (from_brain, from_half), strict=True):  # noqa: B007 - body
                 with branch:
-                    sweep(
-                        builder,
-                        args[2],
-                        (16, 1),
-                        lambda lanes, k, convert=convert: lanes.store(
-                            convert(lanes, lanes.load(source, k)), array.data, k
-                        ),
-                    )
+                    sweep(builder, args[2], (16, 1), body)
         return context.get_dummy_value()
 
-    return types.void(x, i, i, flag, out), emit
+    return types.void(x, i, i, i, flag, out), emit
 
 
 @intrinsic
@@ -196,6 +202,29 @@ def narrow(_typing, x, count, brain, out, to):
         return context.get_dummy_value()
 
     return types.void(x, i, flag, out, i), emit
+
+
+# --- effective scales
+
+
+@intrinsic
+def effective(_typing, scales, first, count, share, dead, e, to):
+    """Write share * scales[first:first + count] to e[to:], ``dead`` for a scale of 0."""
+
+    def emit(context, builder, signature, args):
+        source = data(context, builder, signature, args, 0, 1)
+        share, dead = args[3:5]
+        target = data(context, builder, signature, args, 5, 6)
+
+        def body(lanes, index):
+            scale = builder.fmul(lanes.load(source, index), lanes.splat(share))
+            is_dead = builder.fcmp_ordered("==", scale, lanes.fill(FLOAT, 0))
+            lanes.store(builder.select(is_dead, lanes.splat(dead), scale), target, index)
+
+        sweep(builder, args[2], (16, 1), body)
+        return context.get_dummy_value()
+
+    return types.void(scales, i, i, types.float32, types.float32, e, i), emit
 
 
 # --- packing: `count` codes, a multiple of PACKED_LANES, and their words of 4 or 2 bits a code
@@ -273,24 +302,7 @@ def unpack(_typing, words, start, count, width, codes, to):
     return types.void(words, i, i, number, codes, i), emit
 
 
-# --- bits and memory
-
-
-@intrinsic
-def prefetch(_typing, x, start, count):
-    """Ask for the cache lines of x[start:start + count]; places past the end do no harm."""
-
-    def emit(context, builder, signature, args):
-        place = data(context, builder, signature, args, 0, 1)
-        per_line = CACHE_LINE * 8 // signature.args[0].dtype.bitwidth
-        read, near, is_data = (ir.Constant(I32, value) for value in (0, 3, 1))
-        zero, step = ir.Constant(I64, 0), ir.Constant(I64, per_line)
-        with cgutils.for_range_slice(builder, zero, args[2], step) as (k, _):
-            line = builder.bitcast(builder.gep(place, [k]), I8.as_pointer())
-            call(builder, "llvm.prefetch.p0", ir.VoidType(), line, read, near, is_data)
-        return context.get_dummy_value()
-
-    return types.void(x, i, i), emit
+# --- bits
 
 
 @intrinsic

@@ -1,7 +1,8 @@
-"""Ranges and encoders of one run of values, in LLVM.
+"""Encoders of runs of values, in LLVM.
 
 Functions take an array and an offset into it, never a slice: making one costs as much as a short
-run. Everything about a format is a runtime argument, so that one compiled kernel serves them all.
+run; and many runs at once, as a call for each would cost as much again. Everything about a format
+is a runtime argument, so that one compiled kernel serves them all.
 ``x`` is of a compute type, float32 or float64; ``e`` holds float32 scales.
 """
 
@@ -16,99 +17,47 @@ from qnumba.cpu.simd import (
     I32,
     I64,
     REALS,
-    Lanes,
     as_real,
     bits_of,
-    call,
     data,
-    suffix,
-    sweep,
-    sweep_beside,
+    prefetch,
+    sweep_runs,
 )
+from qnumba.cpu.simd_ranges import Widest
 
-# --- ranges of x[start:start + count]
+FEW_EDGES = 15  # of a table of 16
 
-
-@intrinsic
-def absmax(_typing, x, start, count):
-    """Return the largest magnitude by its bits: infinity or NaN where there is one."""
-    real = REALS[x.dtype]
-
-    def emit(context, builder, signature, args):
-        source = data(context, builder, signature, args, 0, 1)
-        best = {
-            width: cgutils.alloca_once_value(builder, Lanes(builder, width).fill(real.bits, 0))
-            for width in (real.lanes, 1)
-        }
-
-        def body(lanes, index):
-            bits = builder.bitcast(lanes.load(source, index), lanes.of(real.bits))
-            size = builder.and_(bits, lanes.fill(real.bits, real.magnitude_mask))
-            place = best[lanes.width]
-            builder.store(lanes.call("umax", builder.load(place), size), place)
-
-        sweep(builder, args[2], best, body)
-        vector, rest = (builder.load(place) for place in best.values())
-        top = call(builder, f"llvm.vector.reduce.umax.{suffix(vector.type)}", real.bits, vector)
-        return builder.bitcast(Lanes(builder, 1).call("umax", top, rest), real.kind)
-
-    return x.dtype(x, types.intp, types.intp), emit
+# --- encode runs of values from x[start] on to bytes out[to:], by the scales from `first` on
 
 
 @intrinsic
-def extremes(_typing, x, start, count):
-    """Return the least and the greatest of the values and 0. NaN is passed over."""
+def encode_int(_typing, x, start, runs, length, e, z, first, each, ahead, lo, hi, away, out, to):
+    """Clamp to whole ends, round, then add the zero point in integers. NaN: the zero point.
+
+    ``z`` is None where zero points are 0.
+    """
     real = REALS[x.dtype]
+    has_points = z != types.none
 
     def emit(context, builder, signature, args):
         source = data(context, builder, signature, args, 0, 1)
-        ends = [
-            {
-                width: cgutils.alloca_once_value(builder, Lanes(builder, width).fill(real.kind, 0))
-                for width in (real.lanes, 1)
-            }
-            for _ in "<>"
+        beside = [
+            data(context, builder, signature, args, k, 6) for k in ((4, 5) if has_points else (4,))
         ]
+        runs, length, each = args[2], args[3], args[7]
+        lo, hi, away = args[9:12]
+        target = data(context, builder, signature, args, 12, 13)
 
-        def keep(relation, value, place):
-            best = builder.load(place)
-            wins = builder.fcmp_ordered(relation, value, best)
-            builder.store(builder.select(wins, value, best), place)
+        widest = Widest(builder, real)
 
-        def body(lanes, index):
-            value = lanes.load(source, index)
-            for relation, best in zip("<>", ends, strict=True):
-                keep(relation, value, best[lanes.width])
-
-        sweep(builder, args[2], ends[0], body)
-        for relation, name, best in zip("<>", ("fmin", "fmax"), ends, strict=True):
-            vector = builder.load(best[real.lanes])
-            reduce = f"llvm.vector.reduce.{name}.{suffix(vector.type)}"
-            keep(relation, call(builder, reduce, real.kind, vector), best[1])
-        found = [builder.load(best[1]) for best in ends]
-        return context.make_tuple(builder, signature.return_type, found)
-
-    return types.UniTuple(x.dtype, 2)(x, types.intp, types.intp), emit
-
-
-# --- encode x[start:start + count] to bytes out[to:], by the scales (and zero points) from `first`
-
-
-@intrinsic
-def encode_int(_typing, x, start, count, e, z, first, each, lo, hi, away, out, to):
-    """Clamp to whole ends, round, then add the zero point in integers. NaN: the zero point."""
-    real = REALS[x.dtype]
-
-    def emit(context, builder, signature, args):
-        source = data(context, builder, signature, args, 0, 1)
-        beside = [data(context, builder, signature, args, k, 5) for k in (3, 4)]
-        lo, hi, away = args[7:10]
-        target = data(context, builder, signature, args, 10, 11)
-
-        def body(lanes, index, scale, point):
+        def body(lanes, index, scale, point=None):
+            if lanes.width > 1:
+                prefetch(builder, source, builder.add(index, args[8]))
             kind, whole = lanes.of(real.kind), lanes.of(I32)
+            point = point or lanes.fill(I32, 0)
             ends = [builder.sitofp(builder.sub(lanes.splat(end), point), kind) for end in (lo, hi)]
             ratio = builder.fdiv(lanes.load(source, index), as_real(builder, lanes, real, scale))
+            widest.add(lanes, widest.size_of(lanes, ratio))
             steps = builder.fptosi(rounded(lanes, lanes.clamp(ratio, *ends)), whole)
             is_number = builder.fcmp_ordered("==", ratio, ratio)
             steps = builder.select(is_number, steps, lanes.fill(I32, 0))
@@ -124,16 +73,18 @@ def encode_int(_typing, x, start, count, e, z, first, each, lo, hi, away, out, t
         with builder.if_else(away) as branches:
             for branch, rounded in zip(branches, (from_zero, to_even), strict=True):  # noqa: B007 - body
                 with branch:
-                    sweep_beside(builder, args[2], (real.lanes, 1), args[6], beside, body)
-        return context.get_dummy_value()
+                    sweep_runs(builder, runs, length, each, beside, (real.lanes, 1), body)
+        return widest.is_finite()
 
     i = types.intp
     flag, number = types.boolean, types.int32
-    return types.void(x, i, i, e, z, i, flag, number, number, flag, out, i), emit
+    return flag(x, i, i, i, e, z, i, flag, i, number, number, flag, out, i), emit
 
 
 @intrinsic
-def encode_float(_typing, x, start, count, e, first, each, mantissa, smallest, top, width, out, to):
+def encode_float(
+    _typing, x, start, runs, length, e, first, each, ahead, mantissa, smallest, top, width, out, to
+):
     """Minifloats, ties to even, saturating at ``top``: any width and mantissa, in one formula.
 
     Adding a power of two C leaves exactly the mantissa bits of the format below the point of |x|,
@@ -144,9 +95,9 @@ def encode_float(_typing, x, start, count, e, first, each, mantissa, smallest, t
 
     def emit(context, builder, signature, args):
         source = data(context, builder, signature, args, 0, 1)
-        scales = [data(context, builder, signature, args, 3, 4)]
-        mantissa, smallest, top, width = args[6:10]
-        target = data(context, builder, signature, args, 10, 11)
+        scales = [data(context, builder, signature, args, 4, 5)]
+        mantissa, smallest, top, width = args[8:12]
+        target = data(context, builder, signature, args, 12, 13)
         bits = real.bits
         one = ir.Constant(bits, 1)
         mantissa, width = builder.zext(mantissa, I64), builder.zext(width, I64)
@@ -157,11 +108,15 @@ def encode_float(_typing, x, start, count, e, first, each, mantissa, smallest, t
         sign_at = builder.sub(width, one)
         sign_from = builder.sub(ir.Constant(bits, bits.width), width)
         sign_mask = builder.shl(one, sign_at)
+        widest = Widest(builder, real)
 
         def body(lanes, index, scale):
+            if lanes.width > 1:
+                prefetch(builder, source, builder.add(index, args[7]))
             ratio = builder.fdiv(lanes.load(source, index), as_real(builder, lanes, real, scale))
             ratio = builder.bitcast(ratio, lanes.of(bits))
             size = builder.and_(ratio, lanes.fill(bits, real.magnitude_mask))
+            widest.add(lanes, size)
             size = lanes.call("umin", size, lanes.splat(top))
             power = builder.and_(size, lanes.fill(bits, real.exponent_mask))
             power = lanes.call("umax", power, lanes.splat(smallest))
@@ -173,39 +128,79 @@ def encode_float(_typing, x, start, count, e, first, each, mantissa, smallest, t
             code = builder.or_(builder.add(base, steps), sign)
             lanes.store(builder.trunc(code, lanes.of(I8)), target, index)
 
-        sweep_beside(builder, args[2], (real.lanes, 1), args[5], scales, body)
-        return context.get_dummy_value()
+        sweep_runs(builder, args[2], args[3], args[6], scales, (real.lanes, 1), body)
+        return widest.is_finite()
 
     i = types.intp
     flag, number, float64 = types.boolean, types.int32, types.float64
-    return types.void(x, i, i, e, i, flag, number, float64, float64, number, out, i), emit
+    return flag(x, i, i, i, e, i, flag, i, number, float64, float64, number, out, i), emit
+
+
+def _search(lanes, ratio, edges):
+    """Return how many of 15 edges in order a ratio is above: four steps, by selects."""
+    builder = lanes.builder
+    code = lanes.fill(I8, 0)
+    while edges:
+        half = len(edges) // 2
+        is_above = builder.fcmp_ordered(">", ratio, edges[half])
+        bit = builder.select(is_above, lanes.fill(I8, half + 1), lanes.fill(I8, 0))
+        code = builder.or_(code, bit)
+        edges = [
+            builder.select(is_above, high, low)
+            for low, high in zip(edges[:half], edges[half + 1 :], strict=True)
+        ]
+    return code
+
+
+def _count(lanes, ratio, edge_at, edges):
+    """Return how many of any number of edges a ratio is above."""
+    builder = lanes.builder
+    passed = cgutils.alloca_once(builder, lanes.of(I8))
+    builder.store(lanes.fill(I8, 0), passed)
+    with cgutils.for_range(builder, edges) as loop:
+        is_above = builder.fcmp_ordered(">", ratio, lanes.splat(edge_at(loop.index)))
+        is_above = builder.zext(is_above, lanes.of(I8))
+        builder.store(builder.add(builder.load(passed), is_above), passed)
+    return builder.load(passed)
 
 
 @intrinsic
-def encode_lookup(_typing, x, start, count, e, first, each, edges, steps, out, to):
-    """Count how many of the ``steps`` edges each ratio is above: its index. NaN: 0."""
+def encode_lookup(_typing, x, start, runs, length, e, first, each, ahead, edges, out, to):
+    """Count how many edges, 15 or more, each ratio is above: its index. NaN: 0."""
     real = REALS[x.dtype]
-    widths = (4 * real.lanes, real.lanes, 1)  # wide: an edge is loaded once for many values
 
     def emit(context, builder, signature, args):
         source = data(context, builder, signature, args, 0, 1)
-        scales = [data(context, builder, signature, args, 3, 4)]
-        array = context.make_array(signature.args[6])(context, builder, args[6])
-        target = data(context, builder, signature, args, 8, 9)
+        scales = [data(context, builder, signature, args, 4, 5)]
+        array = context.make_array(signature.args[8])(context, builder, args[8])
+        size = builder.extract_value(array.shape, 0)
+        target = data(context, builder, signature, args, 9, 10)
+
+        def edge_at(index):
+            return builder.load(builder.gep(array.data, [index]))
+
+        widest = Widest(builder, real)
+        few = [edge_at(ir.Constant(I64, k)) for k in range(FEW_EDGES)]
 
         def body(lanes, index, scale):
+            if lanes.width > 1:
+                prefetch(builder, source, builder.add(index, args[7]))
             ratio = builder.fdiv(lanes.load(source, index), as_real(builder, lanes, real, scale))
-            passed = cgutils.alloca_once(builder, lanes.of(real.bits))
-            builder.store(lanes.fill(real.bits, 0), passed)
-            with cgutils.for_range(builder, args[7]) as loop:
-                edge = builder.load(builder.gep(array.data, [loop.index]))
-                above = builder.fcmp_ordered(">", ratio, lanes.splat(edge))
-                count = builder.sub(builder.load(passed), builder.sext(above, lanes.of(real.bits)))
-                builder.store(count, passed)
-            lanes.store(builder.trunc(builder.load(passed), lanes.of(I8)), target, index)
+            widest.add(lanes, widest.size_of(lanes, ratio))
+            lanes.store(place_of(lanes, ratio), target, index)
 
-        sweep_beside(builder, args[2], widths, args[5], scales, body)
-        return context.get_dummy_value()
+        def among_few(lanes, ratio):
+            return _search(lanes, ratio, [lanes.splat(edge) for edge in few])
 
-    i = types.intp
-    return types.void(x, i, i, e, i, types.boolean, edges, i, out, i), emit
+        def among_many(lanes, ratio):
+            return _count(lanes, ratio, edge_at, size)
+
+        is_few = builder.icmp_signed("==", size, ir.Constant(I64, FEW_EDGES))
+        with builder.if_else(is_few) as branches:
+            for branch, place_of in zip(branches, (among_few, among_many), strict=True):  # noqa: B007 - body
+                with branch:
+                    sweep_runs(builder, *args[2:4], args[6], scales, (real.lanes, 1), body)
+        return widest.is_finite()
+
+    i, flag = types.intp, types.boolean
+    return flag(x, i, i, i, e, i, flag, i, edges, out, i), emit

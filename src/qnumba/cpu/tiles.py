@@ -12,25 +12,21 @@ from numba import types
 from numba.extending import overload
 
 from qnumba.cpu.jit import inner
-from qnumba.cpu.places import band_of
+from qnumba.cpu.places import INTEGER, LOOKUP, MINIFLOAT, band_of, has_points, kind_of, next_runs
 from qnumba.cpu.runs import (
     absmax,
     decode_float,
     decode_int,
     decode_table,
+    effective,
     encode_float,
     encode_int,
     encode_lookup,
     narrow,
     pack,
-    prefetch,
     unpack,
     widen,
 )
-
-TILE = 2048  # values: 8 KiB of float32
-INTEGER, MINIFLOAT, LOOKUP = 0, 1, 2
-
 
 # --- scales beside values
 
@@ -41,12 +37,12 @@ def scales_beside(job, tile, dead, params, room):
 
     A scale of 0 is replaced by ``dead``.
     """
-    _, e, z, e_each, z_each, _ = room
+    _, e, z, e_each, z_each, _, _ = room
     gather_scales(job, tile, dead, params, e, z)
     each = not job.has_runs
     if each and job.block_cols > 1:
         spread(job, tile, e, e_each)
-        if job.is_affine:
+        if has_points(job):
             spread(job, tile, z, z_each)
         return e_each, z_each, each
     return e, z, each
@@ -57,16 +53,15 @@ def gather_scales(job, tile, dead, params, e, z):
     """Put the effective scales and zero points of a tile's runs in a row."""
     rows, count, group, row, column = tile
     global_scale, scales, points = params
-    share = np.float32(global_scale)
-    dead = np.float32(dead)
+    share, dead = np.float32(global_scale), np.float32(dead)
     first_run = column // job.block_cols
     per_row = (column + count - 1) // job.block_cols - first_run + 1
+    if job.has_neighbours:  # the scales of the rows follow each other
+        rows, per_row = 1, rows * per_row
     for r in range(rows):
         first = band_of(job, group, row + r) * job.blocks + first_run
-        for k in range(per_row):
-            scale = share * scales[first + k]
-            e[r * per_row + k] = dead if scale == 0 else scale
-        if job.is_affine:
+        effective(scales, first, per_row, share, dead, e, r * per_row)
+        if has_points(job):
             for k in range(per_row):
                 z[r * per_row + k] = points[first + k]
 
@@ -89,77 +84,93 @@ def spread(job, tile, numbers, out):
             length = min(step, stop - place)
 
 
-@inner
-def runs_of(job, tile, each):
-    """Return how many rows of how many values a tile has, and its first and other run lengths."""
-    rows, count, _, _, column = tile
-    if each:
-        return 1, rows * count, rows * count, rows * count
-    return rows, count, min(job.block_cols - column % job.block_cols, count), job.block_cols
-
-
 # --- encode
 
 
 @inner
-def encode_tile(job, x, tile, looks, edges, params, words, room):
+def encode_tile(job, x, tile, looks, is_widened, edges, params, words, room):
     """Encode a tile into words; return whether its values are finite, if it ``looks``."""
     rows, count, _, row, column = tile
     codes = room[5]
     place = row * job.cols + column
-    source, start = source_of(x, place, rows * count, job.is_brain, room[0])
+    source, start = source_of(job, x, place, rows * count, room[0], is_widened=is_widened)
     e, z, each = scales_beside(job, tile, job.dead, params, room)
     out, to = codes, 0
     if job.is_direct:
         out, to = words, row * job.row_bytes + column
-    is_finite = encode_runs(job, x, place, source, start, tile, looks, edges, e, z, each, out, to)
+    is_finite = encode_runs(job, source, start, tile, looks, edges, e, z, each, out, to)
     if not job.is_direct:
         pack_rows(job, codes, tile, words)
     return is_finite
 
 
 @inner
-def encode_runs(job, x, place, source, start, tile, looks, edges, e, z, each, out, to):
+def encode_runs(job, source, start, tile, looks, edges, e, z, each, out, to):
     """Encode the runs of a tile, or, where scales stand beside ``each`` value, all as one."""
-    kind, lo, hi, is_away, width = job.kind, job.lo, job.hi, job.is_away, job.width
-    mantissa, smallest, top = job.mantissa, job.smallest, job.top
-    ahead = place - start + job.ahead
-    rows, count, length, step = runs_of(job, tile, each)
-    first_length = length
+    size = tile[0] * tile[1]
+    place = run = 0
     is_finite = True
-    run = 0
-    for _ in range(rows):
-        stop = start + count
-        length = first_length
-        while start < stop:
-            if kind == INTEGER:
-                encode_int(source, start, length, e, z, run, each, lo, hi, is_away, out, to)
-            elif kind == MINIFLOAT:
-                encode_float(
-                    source, start, length, e, run, each, mantissa, smallest, top, width, out, to
-                )
-            else:
-                encode_lookup(source, start, length, e, run, each, edges, edges.size, out, to)
-            if looks and not absmax(source, start, length) < np.inf:
-                is_finite = False
-                patch(job, source, start, length, e, run, each, out, to)
-            if job.ahead > 0:
-                prefetch(x, start + ahead, length)
-            start += length
-            to += length
-            run += 1
-            length = min(step, stop - start)
+    while place < size:
+        runs, length = (1, size) if each else next_runs(job, tile, place, are_joined=True)
+        at = start + place
+        is_clean = encode_some(
+            job, source, at, runs, length, edges, e, z, run, each, out, to + place
+        )
+        if looks and not is_clean and not absmax(source, at, runs * length) < np.inf:
+            is_finite = False
+            patch(job, source, at, runs, length, e, run, each, out, to + place)
+        place += runs * length
+        run += runs
     return is_finite
 
 
+def encode_some(job, x, start, runs, length, edges, e, z, first, each, out, to):
+    """Encode runs with the encoder of the job's kind of codes."""
+    return ENCODERS[job.kind](job, x, start, runs, length, edges, e, z, first, each, out, to)
+
+
+@overload(encode_some)
+def _encode_some(job, x, start, runs, length, edges, e, z, first, each, out, to):
+    return ENCODERS[kind_of(job)]
+
+
+def encode_integers(job, x, start, runs, length, edges, e, z, first, each, out, to):
+    """Encode integers about 0."""
+    lo, hi, is_away, ahead = job.lo, job.hi, job.is_away, job.ahead
+    return encode_int(x, start, runs, length, e, None, first, each, ahead, lo, hi, is_away, out, to)
+
+
+def encode_affine(job, x, start, runs, length, edges, e, z, first, each, out, to):
+    """Encode integers about zero points."""
+    lo, hi, is_away, ahead = job.lo, job.hi, job.is_away, job.ahead
+    return encode_int(x, start, runs, length, e, z, first, each, ahead, lo, hi, is_away, out, to)
+
+
+def encode_minifloats(job, x, start, runs, length, edges, e, z, first, each, out, to):
+    """Encode minifloats."""
+    mantissa, smallest, top, width = job.mantissa, job.smallest, job.top, job.width
+    ahead = job.ahead
+    return encode_float(
+        x, start, runs, length, e, first, each, ahead, mantissa, smallest, top, width, out, to
+    )
+
+
+def encode_indices(job, x, start, runs, length, edges, e, z, first, each, out, to):
+    """Encode indices into a table."""
+    return encode_lookup(x, start, runs, length, e, first, each, job.ahead, edges, out, to)
+
+
+ENCODERS = (encode_integers, encode_affine, encode_minifloats, encode_indices)
+
+
 @inner
-def patch(job, source, start, count, e, first, each, out, to):
+def patch(job, source, start, runs, length, e, first, each, out, to):
     """Give NaN and infinity their codes, where the arithmetic has not done so already."""
-    if job.kind == INTEGER:
+    if job.kind == INTEGER or has_points(job):
         return
-    for k in range(count):
+    for k in range(runs * length):
         value = source[start + k]
-        is_dead = not np.isfinite(e[first + k if each else first])
+        is_dead = not np.isfinite(e[first + (k if each else k // length)])
         sign = job.sign_bit if np.signbit(value) else 0
         if np.isnan(value):
             out[to + k] = (
@@ -177,10 +188,12 @@ def pack_rows(job, codes, tile, words):
     """Pack the codes of a tile; the last words of a row are filled up with zeros."""
     rows, count, _, row, column = tile
     width = job.code_bits
+    if job.row_bytes * 8 == job.cols * width:  # the bytes of the rows follow each other
+        rows, count = 1, rows * count
     for r in range(rows):
         line = (row + r) * job.row_bytes
         pack(codes, r * count, count, width, words, line + column * width // 8)
-        if column + count == job.cols:
+        if column + count >= job.cols:
             for k in range((job.cols * width + 7) // 8, job.row_bytes):
                 words[line + k] = 0
 
@@ -196,10 +209,7 @@ def decode_tile(job, words, tile, table, params, out, room):
     e, z, each = scales_beside(job, tile, 0.0, params, room)
     source, start = words, row * job.row_bytes + column
     if not job.is_direct:
-        for r in range(rows):
-            line = (row + r) * job.row_bytes
-            first = line + column * job.code_bits // 8
-            unpack(words, first, count, job.code_bits, codes, r * count)
+        unpack_rows(job, words, tile, codes)
         source, start = codes, 0
     place = row * job.cols + column
     target, to = target_of(out, place, room[0])
@@ -208,50 +218,90 @@ def decode_tile(job, words, tile, table, params, out, room):
 
 
 @inner
+def unpack_rows(job, words, tile, codes):
+    """Unpack the codes of a tile."""
+    rows, count, _, row, column = tile
+    width = job.code_bits
+    if job.row_bytes * 8 == job.cols * width:  # the bytes of the rows follow each other
+        rows, count = 1, rows * count
+    for r in range(rows):
+        first = (row + r) * job.row_bytes + column * width // 8
+        unpack(words, first, count, width, codes, r * count)
+
+
+@inner
 def decode_runs(job, source, start, tile, table, e, z, each, out, to):
     """Decode the runs of a tile, or, where scales stand beside ``each`` value, all as one."""
-    kind, mask, sign, width = job.kind, job.mask, job.number_sign, job.width
-    shift, factor = job.half_shift, job.half_factor
-    rows, count, length, step = runs_of(job, tile, each)
-    first_length = length
-    run = 0
-    for _ in range(rows):
-        stop = start + count
-        length = first_length
-        while start < stop:
-            if kind == INTEGER:
-                decode_int(source, start, length, e, z, run, each, mask, sign, out, to)
-            elif kind == MINIFLOAT:
-                decode_float(source, start, length, e, run, each, shift, factor, width, out, to)
-            else:
-                decode_table(source, start, length, e, run, each, table, out, to)
-            start += length
-            to += length
-            run += 1
-            length = min(step, stop - start)
+    size = tile[0] * tile[1]
+    place = run = 0
+    while place < size:
+        runs, length = (1, size) if each else next_runs(job, tile, place, are_joined=True)
+        decode_some(
+            job, source, start + place, runs, length, table, e, z, run, each, out, to + place
+        )
+        place += runs * length
+        run += runs
+
+
+def decode_some(job, codes, start, runs, length, table, e, z, first, each, out, to):
+    """Decode runs with the decoder of the job's kind of codes."""
+    DECODERS[job.kind](job, codes, start, runs, length, table, e, z, first, each, out, to)
+
+
+@overload(decode_some)
+def _decode_some(job, codes, start, runs, length, table, e, z, first, each, out, to):
+    return DECODERS[kind_of(job)]
+
+
+def decode_integers(job, codes, start, runs, length, table, e, z, first, each, out, to):
+    """Decode integers about 0."""
+    mask, sign = job.mask, job.number_sign
+    decode_int(codes, start, runs, length, e, None, first, each, mask, sign, out, to)
+
+
+def decode_affine(job, codes, start, runs, length, table, e, z, first, each, out, to):
+    """Decode integers about zero points."""
+    mask, sign = job.mask, job.number_sign
+    decode_int(codes, start, runs, length, e, z, first, each, mask, sign, out, to)
+
+
+def decode_minifloats(job, codes, start, runs, length, table, e, z, first, each, out, to):
+    """Decode minifloats."""
+    shift, factor, width = job.half_shift, job.half_factor, job.width
+    decode_float(codes, start, runs, length, e, first, each, shift, factor, width, out, to)
+
+
+def decode_indices(job, codes, start, runs, length, table, e, z, first, each, out, to):
+    """Decode indices into a table."""
+    decode_table(codes, start, runs, length, e, first, each, table, out, to)
+
+
+DECODERS = (decode_integers, decode_affine, decode_minifloats, decode_indices)
 
 
 # --- 16-bit floats pass through float32 values; others are used where they are
 
 
-def source_of(x, start, count, is_brain, values):
+def source_of(job, x, start, count, values, is_widened):
     """Return the array and offset where a tile's values are, in their compute type."""
     if x.dtype == np.uint16:
-        widen(x, start, count, is_brain, values)
+        if not is_widened:
+            widen(x, start, count, job.ahead, job.is_brain, values)
         return values, 0
     return x, start
 
 
 @overload(source_of)
-def _source_of(x, start, count, is_brain, values):
+def _source_of(job, x, start, count, values, is_widened):
     if x.dtype == types.uint16:
 
-        def widened(x, start, count, is_brain, values):
-            widen(x, start, count, is_brain, values)
+        def widened(job, x, start, count, values, is_widened):
+            if not is_widened:
+                widen(x, start, count, job.ahead, job.is_brain, values)
             return values, 0
 
         return widened
-    return lambda x, start, count, is_brain, values: (x, start)
+    return lambda job, x, start, count, values, is_widened: (x, start)
 
 
 def target_of(out, to, values):
