@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 from emulator.sass import HINT, NAMES, WORKS, measured, tool  # noqa: E402
 
 PAGE = ROOT / "docs" / "cuda.md"
-MARKS = ("<!-- table: sass -->", "<!-- end -->")
+MARKS = ("<!-- sass: kernels -->", "<!-- end -->")
 HEAD = ("kernel", "target", "registers", "spilled", "occupancy", "instructions", "budget", "wide")
 
 
