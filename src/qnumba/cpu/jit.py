@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numba
 import numpy as np
 from numba import prange
+from numba._dispatcher import compute_fingerprint
 from numba.core import cgutils, types
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.extending import intrinsic
@@ -163,7 +164,7 @@ def launch(function: Callable[..., Any], size: int, parts: int, step: int, *argu
     Numba's ``workqueue`` layer aborts the process when two threads run kernels at the same time, so
     there one kernel at a time has threads, from the main thread; all others run without.
     """
-    if size < PARALLEL_FROM or _is_serial:
+    if size < PARALLEL_FROM or _is_serial or numba.get_num_threads() == 1:
         function(0, parts, *arguments)
     elif _layer() != "workqueue":
         _share(parts, step, _address(function, arguments), arguments)
@@ -178,14 +179,21 @@ def launch(function: Callable[..., Any], size: int, parts: int, step: int, *argu
         function(0, parts, *arguments)
 
 
+_addresses: dict[tuple[Any, bytes], int] = {}
+
+
 def _address(function: Any, arguments: tuple[Any, ...]) -> Any:
     """Return where a kernel is for arguments of these types; without Numba, the kernel itself."""
     if not IS_COMPILED:
         return function
-    signature = (types.intp, types.intp, *map(numba.typeof, arguments))
-    function.compile(signature)
-    compiled = function.overloads[signature]
-    return compiled.library.get_pointer_to_function(compiled.fndesc.llvm_func_name)
+    key = (function, compute_fingerprint(arguments))  # as Numba does: finding the types takes long
+    if key not in _addresses:
+        signature = (types.intp, types.intp, *map(numba.typeof, arguments))
+        function.compile(signature)
+        compiled = function.overloads[signature]
+        name = compiled.fndesc.llvm_func_name
+        _addresses[key] = compiled.library.get_pointer_to_function(name)
+    return _addresses[key]
 
 
 def _layer() -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from qnumba.cpu.jit import row
-from qnumba.cpu.places import AFFINE, INTEGER, KINDS, LOOKUP, MINIFLOAT
+from qnumba.cpu.places import AFFINE, INTEGER, KINDS, LOOKUP, MINIFLOAT, VECTOR
 from qnumba.cpu.room import TILE
 from qnumba.cpu.runs import TABLE_LANES
 from qnumba.formats import MAX_BLOCK_RANK, SCALES, thresholds
@@ -29,7 +29,6 @@ TASK = 65536  # values that a thread takes at a time
 BAND_TILE = 524288  # values of an item of several rows: 512 KiB of float32, for the second cache
 AHEAD = TILE  # values in front that are asked for
 LONG_RUN = 256  # values from which the ragged end of a run no longer matters
-LANES = 16
 BYTE, HALF_MANTISSA, HALF_TINY, DOUBLE_MANTISSA = 8, 10, 2.0**-24, 52
 KEPT_NAN = {"E4M3": 0x7F, "E5M2": 0x7E}
 KEPT_INFINITY = {"E5M2": 0x7C}
@@ -195,7 +194,7 @@ def _items(plan: Plan, rows: int, cols: int, items: int) -> dict[str, Any]:
         "parts": items,
         "step": max(1, TASK // (rows * cols)),
         "tile_rows": max(1, TILE // cols) if is_whole else 1,
-        "has_runs": plan.block_cols % LANES == 0 or plan.block_cols >= LONG_RUN,
+        "has_runs": plan.block_cols % VECTOR == 0 or plan.block_cols >= LONG_RUN,
     }
 
 

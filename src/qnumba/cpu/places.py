@@ -6,6 +6,7 @@ from numba.extending import overload
 
 from qnumba.cpu.jit import inner
 
+VECTOR = 16  # values, at most
 INTEGER, AFFINE, MINIFLOAT, LOOKUP = range(4)
 KINDS = ("integer", "affine", "minifloat", "lookup")
 

@@ -35,7 +35,7 @@ def unowned(array):
 
 @inner
 def split_room(room):
-    """Return what is in ``ROOM`` bytes: values, scales and points by run and by value, codes, raw."""
+    """Return the parts of a room: values, scales and points by run and by value, codes, raw."""
     numbers = room[: 5 * 4 * TILE].view(np.float32)
     z = numbers[3 * TILE :].view(np.int32)
     values, e, e_each = numbers[:TILE], numbers[TILE : 2 * TILE], numbers[2 * TILE : 3 * TILE]

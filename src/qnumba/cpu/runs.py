@@ -103,6 +103,8 @@ def scales_of(high, first, count, half, share, most, least, smallest, mantissa, 
     size = np.minimum(size / real(share), most).astype(np.float64)
     power = np.frexp(np.maximum(size, smallest))[1] - 1 - mantissa
     steps = np.ldexp(size, -power)
+    if mantissa == 0 and not is_up:  # a power of two is even if its exponent is
+        steps = np.where((steps == 1.5) & (power % 2 == 1), 1, steps)  # noqa: PLR2004 - halfway
     steps = np.ceil(steps) if is_up else np.rint(steps)
     scales[first : first + count] = np.clip(np.ldexp(steps, power), least, most)
 

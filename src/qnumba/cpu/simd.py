@@ -158,27 +158,44 @@ def sweep_runs(builder, runs, length, each, pointers, widths, body):
     """Call ``body(lanes, index, *beside)`` over runs, with what stands beside them at ``pointers``.
 
     Element r of a pointer stands beside the r-th run of ``length`` values; where ``each``, element
-    i beside value i.
+    i beside value i. Where there are several runs, their length is a number of whole vectors.
     """
+    size = builder.mul(runs, length)
     with builder.if_else(each) as (own, shared):
         with own:
             sweep(
                 builder,
-                builder.mul(runs, length),
+                size,
                 widths,
                 lambda lanes, i: body(lanes, i, *[lanes.load(p, i) for p in pointers]),
             )
-        with shared, cgutils.for_range(builder, runs) as run:
-            start = builder.mul(run.index, length)
-            values = [builder.load(builder.gep(pointer, [run.index])) for pointer in pointers]
-            sweep(
-                builder,
-                length,
-                widths,
-                lambda lanes, i: body(
-                    lanes, builder.add(start, i), *[lanes.splat(v) for v in values]
-                ),
-            )
+        with shared:
+            _sweep_shared(builder, size, length, pointers, widths, body)
+
+
+def _sweep_shared(builder, size, length, pointers, widths, body):
+    """Call ``body`` over runs in one loop, which takes what stands beside where a run starts."""
+    wide, _ = (Lanes(builder, width) for width in widths)
+    zero, one = (ir.Constant(I64, number) for number in (0, 1))
+    beside = [cgutils.alloca_once(builder, wide.of(p.type.pointee)) for p in pointers]
+    run, border = (cgutils.alloca_once_value(builder, zero) for _ in range(2))
+
+    def wide_body(lanes, index):
+        with builder.if_then(builder.icmp_signed("==", index, builder.load(border))):
+            number = builder.load(run)
+            for place, pointer in zip(beside, pointers, strict=True):
+                builder.store(lanes.splat(builder.load(builder.gep(pointer, [number]))), place)
+            builder.store(builder.add(number, one), run)
+            builder.store(builder.add(index, length), border)
+        body(lanes, index, *[builder.load(place) for place in beside])
+
+    def any_body(lanes, index):
+        if lanes.width > 1:
+            wide_body(lanes, index)
+        else:  # the end of the only run
+            body(lanes, index, *[builder.load(pointer) for pointer in pointers])
+
+    sweep(builder, size, widths, any_body)
 
 
 def prefetch(builder, pointer, index):

@@ -12,7 +12,16 @@ from numba import types
 from numba.extending import overload
 
 from qnumba.cpu.jit import inner
-from qnumba.cpu.places import INTEGER, LOOKUP, MINIFLOAT, band_of, has_points, kind_of, next_runs
+from qnumba.cpu.places import (
+    INTEGER,
+    LOOKUP,
+    MINIFLOAT,
+    VECTOR,
+    band_of,
+    has_points,
+    kind_of,
+    next_runs,
+)
 from qnumba.cpu.runs import (
     absmax,
     decode_float,
@@ -112,6 +121,7 @@ def encode_runs(job, source, start, tile, looks, edges, e, z, each, out, to):
     is_finite = True
     while place < size:
         runs, length = (1, size) if each else next_runs(job, tile, place, are_joined=True)
+        runs = 1 if length % VECTOR > 0 else runs
         at = start + place
         is_clean = encode_some(
             job, source, at, runs, length, edges, e, z, run, each, out, to + place
@@ -236,6 +246,7 @@ def decode_runs(job, source, start, tile, table, e, z, each, out, to):
     place = run = 0
     while place < size:
         runs, length = (1, size) if each else next_runs(job, tile, place, are_joined=True)
+        runs = 1 if length % VECTOR > 0 else runs
         decode_some(
             job, source, start + place, runs, length, table, e, z, run, each, out, to + place
         )
