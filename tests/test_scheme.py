@@ -178,7 +178,36 @@ def test_no_argument_breaks_the_constructor(field, given_value):
         assert Scheme.parse(str(scheme)) == scheme
 
 
-@pytest.mark.parametrize("axes", [[0, 0], [0, 2], [0], [], [1, 2, 0]])
+@pytest.mark.parametrize("text", ["Q8S what" + "x" * 9999, "y" * 9999, "Q8S block=" + "z" * 9999])
+def test_a_message_quotes_the_beginning_of_a_long_text(text):
+    with pytest.raises(SchemeError) as caught:
+        Scheme.parse(text)
+    assert len(str(caught.value)) < 1000
+    assert caught.value.fix in str(caught.value)
+
+
+def test_a_preset_is_no_value_type():
+    with pytest.raises(SchemeError, match="a preset, not a value type; use PRESETS") as caught:
+        Scheme("int8")
+    assert caught.value.nearest == PRESETS["int8"]
+
+
+def test_a_table_has_no_negative_zero():
+    """It equals 0.0, so two equal schemes would have two texts and two kernels."""
+    tables = ((-1.0, zero, 1.0, 2.0) for zero in (0.0, -0.0))
+    one, other = (Scheme("U2", mode="lookup", table=table) for table in tables)
+    assert str(one) == str(other)
+
+
+@pytest.mark.parametrize("pair", [(5, 0), ("a", 0), (None, 1), (0, -4), (True, 0)])
+def test_bad_swaps(pair):
+    with pytest.raises(SchemeError, match="name two that are there"):
+        Scheme("Q8S").swapaxes(3, *pair)
+
+
+@pytest.mark.parametrize(
+    "axes", [[0, 0], [0, 2], [0], [], [1, 2, 0], None, "ab", {0, 1}, 5, [0.0, 1.0], [True, False]]
+)
 def test_bad_permutations(axes):
     scheme = Scheme("Q8S", block=(2, 16))
     if axes == [1, 2, 0]:

@@ -100,6 +100,16 @@ WRONG = [
     ("table", {"value": "U2", "mode": "lookup", "table": (0.0, 1.0, 2.0, np.inf)}),
     ("table", {"value": "U2", "mode": "lookup", "table": (0.0, 0.0, 0.0, 0.0)}),
     ("table", {"value": "U2", "mode": "lookup", "table": 5}),
+    ("table", {"value": "U2", "mode": "lookup", "table": "0123"}),
+    ("table", {"value": "U2", "mode": "lookup", "table": b"0123"}),
+    ("table", {"value": "U2", "mode": "lookup", "table": ["0", "1", "2", "3"]}),
+    ("table", {"value": "U2", "mode": "lookup", "table": (False, True, 2, 3)}),
+    ("table", {"value": "U2", "mode": "lookup", "table": iter((0, 1, 2, 3))}),
+    ("table", {"value": "U2", "mode": "lookup", "table": dict.fromkeys((0, 1, 2, 3))}),
+    ("table", {"value": "U2", "mode": "lookup", "table": np.ma.masked_equal([0, 1, 2, 3], 2)}),
+    ("table", {"value": "U2", "mode": "lookup", "table": np.ones((2, 2))}),
+    ("table", {"value": "U2", "mode": "lookup", "table": np.arange(4) * 1j}),
+    ("table", {"value": "U2", "mode": "lookup", "table": (0, 1, 2, 10**400)}),
     ("block", {"block": 0}),
     ("block", {"block": -1}),
     ("block", {"block": 2.5}),
@@ -146,10 +156,20 @@ def test_wrong_arguments(field, arguments):
 
 @pytest.mark.parametrize(("field", "arguments"), WRONG, ids=lambda part: str(part)[:60])
 def test_every_wrong_argument_has_a_nearest_scheme(field, arguments):
+    """What is no text at all is near no name."""
+    far = field in {"value", "mode"} and not isinstance(arguments.get(field, ""), str)
     arguments = {"value": "Q8S"} | arguments
     with pytest.raises(SchemeError) as caught:
         Scheme(arguments.pop("value"), **arguments)
-    assert isinstance(caught.value.nearest, Scheme), field
+    assert isinstance(caught.value.nearest, type(None) if far else Scheme), field
+
+
+def test_what_is_like_no_name_has_no_nearest_scheme():
+    for name in ("", "something else entirely", "é" * 10**6):
+        with pytest.raises(SchemeError) as caught:
+            Scheme(name)
+        assert caught.value.nearest is None
+        assert len(str(caught.value)) < 1000
 
 
 @pytest.mark.parametrize(
@@ -175,13 +195,30 @@ def test_schemes_against_shapes(scheme, shape, field):
     assert validate(scheme, shape=(4, 8, 8, 8, 8, 8, 8, 8)) == []
 
 
-@pytest.mark.parametrize("shape", [(-1, 4), (2.5,), "ab", (None,), 7, [[1]]])
+@pytest.mark.parametrize(
+    "shape",
+    [(-1, 4), (2.5,), "ab", (None,), 7, [[1]], {2, 3}, iter((2, 3)), b"ab", (True, 4), np.ones(2),
+     (1,) * 70, (2**40, 2**40), (0, 2**70), np.array(3)],
+    ids=str,
+)  # fmt: skip
 def test_shapes_that_are_none(shape):
-    (finding,) = validate("Q8S", shape=shape)
-    assert finding.field == "shape"
+    params = qn.QParams(np.ones(3, np.float32))
+    for scheme in ("Q8S", "int4"):
+        assert "shape" in [found.field for found in validate(scheme, shape=shape, params=params)]
+    with pytest.raises(SchemeError):
+        qn.QArray.from_record(bytes(4), "Q8S", shape)
 
 
-@pytest.mark.parametrize("dtype", [bool, np.complex64, object, "U4", "datetime64[s]", "V8"])
+def test_shapes_of_every_sequence():
+    for shape in ([2, 3], np.array([2, 3]), range(2, 4), (np.int64(2), 3)):
+        assert validate("Q8S", shape=shape) == []
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [bool, np.complex64, object, "U4", "datetime64[s]", "V8", np, "nope", "", 5, np.ones(3)],
+    ids=str,
+)
 def test_dtypes(dtype):
     (finding,) = validate("Q8S", dtype=dtype)
     assert finding.field == "dtype"
@@ -222,6 +259,26 @@ PARAMS = [
         "scales",
     ),
 ]
+
+
+# What is no number in x is none in a scale.
+NO_NUMBERS = [
+    True, 1j, "1", b"1", None, [[1.0], [1.0, 2.0]], {"a": 1}, 2**2000, np.longdouble("1e4000"),
+    np.ma.masked_array(1.0, True), np.array("2020", "M8[D]"), np.ones((), bool),
+]  # fmt: skip
+PARAMS += [
+    ("Q8S", 5, "params"),
+    ("Q8S", qn.QParams([1.0]), "scales"),
+    ("U8 affine", qn.QParams(1.0, None, [3]), "zero_points"),
+    ("U8 affine", qn.QParams(1.0, None, 3), None),
+    ("U8 affine", qn.QParams(1.0, None, np.uint64(2**64 - 5)), "zero_points"),
+    ("Q8S affine", qn.QParams(1.0, None, np.int8(-5)), None),
+    ("Q8S", qn.QParams(1), None),
+    *(("Q8S", qn.QParams(given), "scales") for given in NO_NUMBERS),
+    *(("U8 affine", qn.QParams(1.0, None, given), "zero_points") for given in (1.0, [[1], [1, 2]])),
+    *(("Q8S block=4:F16 tensor=F32", qn.QParams(np.ones(2), given), "global_scale")
+      for given in ("1", True, [1.0, 2.0], 2**2000)),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("scheme", "params", "field"), PARAMS)
@@ -279,6 +336,14 @@ def test_an_option_that_is_none():
     assert finding.field == "options"
 
 
+def test_options_are_never_compared_as_arrays():
+    for name in ("rounding", "scale_rounding", "nonfinite", "method"):
+        (finding,) = validate("Q8S", **{name: np.ones(3)})
+        assert finding.field == name
+        with pytest.raises(SchemeError):
+            qn.calibrate(np.ones(3), "Q8S", **{"method": np.ones(3)})
+
+
 @given(
     SHAPES.flatmap(
         lambda shape: st.tuples(
@@ -312,7 +377,7 @@ def test_it_finds_something_exactly_where_quantize_refuses(case):
 
 
 def test_it_raises_nothing():
-    for thing in (None, 5, b"", "Q9", ["Q8S"], object(), Scheme):
+    for thing in (None, 5, b"", "Q9", ["Q8S"], object(), Scheme, memoryview(bytearray(b"Q8S"))):
         (finding,) = validate(thing)
         assert finding.fix
         assert finding.reason

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qnumba.devices import is_cuda_array
-from qnumba.errors import SchemeError
 from qnumba.inputs import as_array, as_native, backend, cuda_home, nonfinite_error
 from qnumba.layout import plan
 from qnumba.memo import memo
@@ -21,10 +20,10 @@ from qnumba.params import (
     public_params,
 )
 from qnumba.reference import store_scale
-from qnumba.validate import as_scheme, require, require_options, require_params
+from qnumba.validate import as_params, as_scheme, require, require_options, require_params
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
 
     from qnumba.layout import Plan
     from qnumba.scheme import Scheme
@@ -127,21 +126,15 @@ def given_params(params: Any, layout: Plan, options: Options) -> Params:
     """
     if getattr(params, "stored_for", None) is layout:
         return Params(params.scales, params.global_scale, params.zero_points)
-    if not isinstance(params, QParams):
-        fix = "pass what calibrate() returns, or QParams(scales, global_scale, zero_points)"
-        message = f"params is a {type(params).__name__}, not QParams; {fix}"
-        raise SchemeError(message, field="params", value=params, fix=fix)
-    given = QParams(
-        _numbers(params.scales, "scales"),
-        None if params.global_scale is None else _single(params.global_scale),
-        None if params.zero_points is None else _integers(params.zero_points),
-    )
+    given = as_params(params)
     require_params(layout.scheme, layout.shape, given)
     rule = options.scale_rounding if options.scale_rounding in {"up", "nearest"} else "up"
     scales = given.scales
     if layout.scale.name != "F32" or scales.dtype != np.float32:
         scales = store_scale(scales, layout.scale, rule)
-    return Params(np.require(scales, requirements="C"), given.global_scale, given.zero_points)
+    # Of its own: what is quantized must not change when the caller's arrays do.
+    scales = np.array(scales, np.float32, order="C")
+    return Params(scales, given.global_scale, given.zero_points)
 
 
 def block_finder(layout: Plan) -> Any:
@@ -154,37 +147,3 @@ def block_finder(layout: Plan) -> Any:
         return block[0] if len(block) == 1 else block
 
     return find
-
-
-def _numbers(given: Any, field: str) -> NDArray[Any]:
-    """Return scales as float32, or float64 where they are so; what is no number is refused."""
-    try:
-        array = np.asarray(given)
-        return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        fix = f"give {field} as an array of numbers"
-        message = f"{field} is a {type(given).__name__}, not numbers; {fix}"
-        raise SchemeError(message, field=field, value=given, fix=fix) from error
-
-
-def _single(given: Any) -> np.float32:
-    """Return the per-tensor scale."""
-    array = _numbers(given, "global_scale")
-    if array.size != 1:
-        fix = "give one number"
-        message = (
-            f"the per-tensor scale must have exactly one element, got shape {array.shape}; {fix}"
-        )
-        raise SchemeError(message, field="global_scale", value=given, fix=fix)
-    with np.errstate(over="ignore"):
-        return np.float32(array.reshape(())[()])
-
-
-def _integers(given: Any) -> NDArray[np.int32]:
-    """Return zero points as int32."""
-    array = np.asarray(given)
-    if array.dtype.kind not in "iu":
-        fix = "give zero points as integers"
-        message = f"the zero points have dtype {array.dtype}; {fix}"
-        raise SchemeError(message, field="zero_points", value=given, fix=fix)
-    return np.asarray(np.clip(array, -(2**31), 2**31 - 1), np.int32, order="C")

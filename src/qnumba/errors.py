@@ -8,6 +8,9 @@ if TYPE_CHECKING:
     from qnumba.scheme import Scheme
 
 
+SHOWN = 200  # characters that a message quotes of what was given
+
+
 class QuantizationError(Exception):
     """Anything qnumba refuses."""
 
@@ -61,6 +64,11 @@ class DataError(QuantizationError, ValueError):
 
 class DecodeError(QuantizationError, ValueError):
     """Bytes that are damaged, truncated or not what they claim to be."""
+
+
+def cut(text: str) -> str:
+    """Return text that a message can quote: what was given may be of any length."""
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
 
 
 def _rebuild(kind: type[SchemeError], message: str, attributes: dict[str, object]) -> SchemeError:

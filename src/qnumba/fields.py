@@ -2,14 +2,63 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import operator
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from qnumba.formats import TABLES
+from qnumba.formats import FLOATS, INTEGERS, TABLES
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+NUMBERS = FLOATS + INTEGERS  # the dtypes that are numbers here
+
+
+def dtype_of(dtype: object) -> np.dtype[Any] | None:
+    """Return the dtype that a dtype-like names; None where it names none, or is None."""
+    if dtype is None:  # NumPy would read float64
+        return None
+    try:
+        return np.dtype(dtype)  # type: ignore[call-overload, no-any-return]
+    except Exception:  # noqa: BLE001 - it may be any object, whose attributes raise what they like
+        return None
+
+
+def dtype_name(dtype: object) -> str:
+    """Return the name of a dtype-like, without needing the package that defines it."""
+    if isinstance(dtype, str) and dtype == "bfloat16":
+        return dtype
+    found = dtype_of(dtype)
+    return str(dtype) if found is None else str(found.name)
+
+
+def is_several(given: object) -> bool:
+    """Return whether something is a sequence of things: text and bytes are one thing.
+
+    A set has no order and an iterator is gone after one look, so neither is a sequence.
+    """
+    if isinstance(given, np.ndarray):
+        return given.ndim > 0
+    return isinstance(given, Sequence) and not isinstance(
+        given, (str, bytes, bytearray, memoryview)
+    )
+
+
+def whole_number(given: object) -> int | None:
+    """Return a whole number as an int; None for what is none. A truth value is no number."""
+    if isinstance(given, (bool, np.bool_)):
+        return None
+    try:
+        return operator.index(given)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def whole_numbers(given: object) -> tuple[int, ...] | None:
+    """Return a sequence of whole numbers as ints; None for what is none."""
+    if not is_several(given):
+        return None
+    numbers = tuple(whole_number(each) for each in given)  # type: ignore[attr-defined]
+    return None if None in numbers else numbers  # type: ignore[return-value]
 
 
 def canonical_block(block: object) -> Any:
@@ -32,12 +81,19 @@ def canonical_table(table: object) -> Any:
         return table
     if isinstance(table, str):
         return TABLES[table]
-    try:
-        entries: Iterable[Any] = iter(table)  # type: ignore[call-overload]
-        with np.errstate(over="ignore"):
-            return tuple(float(np.float32(entry)) for entry in entries)
-    except (TypeError, ValueError):
+    plain = is_several(table) and not isinstance(table, np.ma.MaskedArray)
+    if not plain or not all(map(_is_number, table)):  # type: ignore[call-overload]
         return table
+    try:
+        with np.errstate(over="ignore"):  # and -0.0, which equals 0.0, becomes it
+            return tuple(float(np.float32(entry)) + 0.0 for entry in table)  # type: ignore[attr-defined]
+    except OverflowError:
+        return table
+
+
+def _is_number(entry: object) -> bool:
+    named = isinstance(entry, np.generic) and entry.dtype.name in NUMBERS
+    return named or type(entry) in {int, float}
 
 
 def table_name(table: Any) -> Any:

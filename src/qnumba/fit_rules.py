@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from qnumba.formats import FLOATS, INTEGERS, VALUES
+from qnumba.fields import NUMBERS
+from qnumba.formats import VALUES
 from qnumba.rules import Rule, kind_of, listed, one_of
 
 
@@ -61,14 +62,12 @@ SHAPE_RULES: tuple[Rule, ...] = (
     ),
 )
 
-DTYPES = FLOATS + INTEGERS
-
 DTYPE_RULES: tuple[Rule, ...] = (
     Rule(
         "dtype",
-        lambda s: s.dtype not in DTYPES,
+        lambda s: s.dtype not in NUMBERS,
         "arrays of dtype {s.dtype} cannot be quantized",
-        f"convert to one of {listed(DTYPES)}",
+        f"convert to one of {listed(NUMBERS)}",
     ),
 )
 

@@ -29,6 +29,8 @@ FLOATS = ("float32", "float64", "float16", "bfloat16")
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 MAX_BLOCK_RANK = 5
 MAX_BLOCK_EXTENT = 2**31 - 1
+MAX_RANK = 64  # what NumPy allows
+MAX_ELEMENTS = 2**60 - 1  # as float64 they still have a size in bytes
 
 
 class ValueType(NamedTuple):

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qnumba.devices import is_cuda_array, require_numba_cuda
-from qnumba.errors import DataError, QuantizedTypeError, SchemeError
+from qnumba.errors import DataError, QuantizedTypeError, SchemeError, cut
+from qnumba.fields import dtype_of
 from qnumba.formats import FLOATS
 from qnumba.memo import memo
 
@@ -41,10 +42,16 @@ def as_array(x: Any) -> NDArray[Any]:
         message = f"{type(x).__name__} is on a CUDA device, the rest is not; {fix}"
         raise QuantizedTypeError(message)
     try:
-        return np.asarray(x)
-    except (ValueError, TypeError) as error:
+        found = np.asarray(x)
+    except MemoryError:
+        raise
+    except Exception as error:  # its __array__ may raise anything
         message = f"{type(x).__name__} does not convert to an array of numbers: {error}"
         raise QuantizedTypeError(message) from error
+    if found.dtype.kind in "OUS" and not isinstance(x, np.ndarray):
+        message = f"{cut(repr(x))} is no array of numbers; give a NumPy array, a list or a number"
+        raise QuantizedTypeError(message)
+    return found
 
 
 def as_native(array: NDArray[Any]) -> NDArray[Any]:
@@ -98,12 +105,9 @@ def float_dtype(dtype: Any) -> np.dtype[Any]:
             raise QuantizedTypeError(message) from error
         bfloat16: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
         return bfloat16
-    try:
-        found: np.dtype[Any] | None = np.dtype(dtype)
-    except TypeError:
-        found = None
+    found = dtype_of(dtype)
     if found is None or found.name not in FLOATS:
-        message = f"cannot decode to {dtype!r}; use one of {', '.join(FLOATS)}"
+        message = f"cannot decode to {cut(repr(dtype))}; use one of {', '.join(FLOATS)}"
         raise QuantizedTypeError(message)
     return found
 
@@ -154,7 +158,10 @@ def cuda_home() -> ModuleType:
 
 
 def nonfinite_error(array: NDArray[Any], block_of: Any) -> DataError:
-    """Return the error that names how many values are not finite, and where the first is."""
+    """Return the error that names how many values are not finite, and where the first is.
+
+    An array that another thread writes to may hold none of them any more.
+    """
     flat = array.reshape(-1)
     counts = {"NaN": 0, "infinite": 0}
     first = -1
@@ -166,6 +173,9 @@ def nonfinite_error(array: NDArray[Any], block_of: Any) -> DataError:
             first = start + int(bad.argmax())
         counts["NaN"] += int(np.isnan(chunk).sum())
         counts["infinite"] += int(np.isinf(chunk).sum())
+    if first < 0:
+        message = "the array held NaN or infinity, and does not now; leave it alone meanwhile"
+        return DataError(message)
     index = tuple(int(i) for i in np.unravel_index(first, array.shape))
     where = str(index[0]) if len(index) == 1 else str(index)
     found = " and ".join(f"{count} {kind}" for kind, count in counts.items() if count)

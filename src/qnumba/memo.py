@@ -24,7 +24,7 @@ def memo(function: Callable[P, T]) -> Callable[P, T]:
     def answer(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return cached(*args, **kwargs)  # type: ignore[arg-type]
-        except TypeError:
+        except Exception:
             if _has_hash((*args, *kwargs.values())):
                 raise
         return function(*args, **kwargs)
@@ -35,6 +35,6 @@ def memo(function: Callable[P, T]) -> Callable[P, T]:
 def _has_hash(arguments: tuple[object, ...]) -> bool:
     try:
         hash(arguments)
-    except TypeError:
+    except Exception:  # noqa: BLE001 - a memoryview says ValueError, a class whatever it likes
         return False
     return True

@@ -27,22 +27,29 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 
+LONGEST = 40  # characters of a name that are compared: no name has half as many
+
+
 class Rule(NamedTuple):
-    """One thing that must hold. ``reason`` and ``fix`` are format strings over ``s``."""
+    """One thing that must hold. ``reason`` and ``fix`` are format strings over ``s``.
+
+    ``change`` gives the arguments of the nearest valid scheme, None where nothing is near.
+    """
 
     field: str
     broken: Callable[[Any], bool]
     reason: str
     fix: str
-    change: Callable[[Any], dict[str, Any]] | None = None
+    change: Callable[[Any], dict[str, Any] | None] | None = None
 
 
-def closest(name: object, allowed: Iterable[str]) -> str:
-    """Return the allowed name most like the given one."""
-    names = list(allowed)
-    by_case = {entry.casefold(): entry for entry in names}
-    found = difflib.get_close_matches(str(name).casefold(), by_case, n=1, cutoff=0.0)
-    return by_case[found[0]] if found else names[0]
+def closest(name: object, allowed: Iterable[str]) -> str | None:
+    """Return the allowed name most like the given one; None where none is like it."""
+    if not isinstance(name, str):
+        return None
+    by_case = {entry.casefold(): entry for entry in allowed}
+    found = difflib.get_close_matches(name[:LONGEST].casefold(), by_case, n=1, cutoff=0.4)
+    return by_case[found[0]] if found else None
 
 
 def listed(names: Iterable[str]) -> str:
@@ -59,12 +66,12 @@ def one_of(field: str, allowed: Any, word: str, *, optional: bool = False) -> Ru
             not isinstance(given, str) or given not in allowed
         )
 
+    def change(s: Any) -> dict[str, Any] | None:
+        near = closest(getattr(s, field), allowed)
+        return {field: near} if near or optional else None
+
     return Rule(
-        field,
-        broken,
-        f"{{s.{field}!r}} is not a {word}",
-        f"use one of {listed(allowed)}",
-        lambda s: {field: closest(getattr(s, field), allowed)},
+        field, broken, f"{{s.{field}!r}} is not a {word}", f"use one of {listed(allowed)}", change
     )
 
 

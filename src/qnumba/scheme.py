@@ -5,8 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from qnumba.errors import SchemeError
-from qnumba.fields import canonical_block, canonical_table, table_name, table_text
+from qnumba.errors import SchemeError, cut
+from qnumba.fields import (
+    canonical_block,
+    canonical_table,
+    table_name,
+    table_text,
+    whole_number,
+    whole_numbers,
+)
 from qnumba.formats import (
     TABLES,
     VALUES,
@@ -97,7 +104,7 @@ class Scheme:
         set_all(table=canonical_table(table))
         for rule in SCHEME_RULES:
             if rule.broken(self):
-                raise refusal(rule, self, dict(vars(self)))
+                raise _preset_refusal(value) or refusal(rule, self, dict(vars(self)))
         if block is None and tensor_scale == "F32":
             set_all(tensor_scale=None)
         if store is None:
@@ -216,21 +223,22 @@ class Scheme:
         SchemeError
             If ``axes`` is no permutation, or has fewer axes than the block or the packed axis.
         """
-        rank = len(axes)
-        axes = [axis + rank if axis < 0 else axis for axis in axes]
-        if sorted(axes) != list(range(rank)):
-            message = f"{axes} is not a permutation of {rank} axes; name each axis once"
+        named = whole_numbers(axes)
+        rank = len(named or ())
+        order = [axis + rank if axis < 0 else axis for axis in named or ()]
+        if named is None or sorted(order) != list(range(rank)):
+            message = f"{cut(repr(axes))} is not a permutation of {rank} axes; name each axis once"
             raise SchemeError(message, field="axes", value=axes, fix="name each axis once")
         block = self.block
         if block is not None:
             full = expand_block(self, rank)
-            block = tuple(full[axis] for axis in axes)
+            block = tuple(full[axis] for axis in order)
         pack_axis = self.pack_axis
         if self.store != "native":
             if pack_axis >= max(rank, 1):
                 message = f"the packed axis {pack_axis} is outside {rank} axes; permute more axes"
                 raise SchemeError(message, field="axes", value=axes, fix="permute more axes")
-            pack_axis = rank - 1 - axes.index(rank - 1 - pack_axis) if rank else 0
+            pack_axis = rank - 1 - order.index(rank - 1 - pack_axis) if rank else 0
         return self.replace(block=block, pack_axis=pack_axis)
 
     def swapaxes(self, rank: int, first: int, second: int) -> Scheme:
@@ -250,9 +258,16 @@ class Scheme:
         Raises
         ------
         SchemeError
-            If the block or the packed axis needs more axes than there are.
+            If the block or the packed axis needs more axes than there are, or if one that is named
+            is not there.
         """
-        axes = list(range(rank))
+        size, *pair = (whole_number(given) for given in (rank, first, second))
+        if size is None or not all(axis is not None and -size <= axis < size for axis in pair):
+            message = (
+                f"{rank!r} axes have no axes {first!r} and {second!r}; name two that are there"
+            )
+            raise SchemeError(message, field="axes", value=(first, second), fix="name two axes")
+        axes = list(range(size))
         axes[first], axes[second] = axes[second], axes[first]
         return self.permute(axes)
 
@@ -281,19 +296,20 @@ def refusal(
     kind: type[SchemeError] = SchemeError,
 ) -> SchemeError:
     """Return the error for a broken rule, with the nearest valid scheme worked out."""
-    reason, fix = rule.reason.format(s=case), rule.fix.format(s=case)
+    reason, fix = cut(rule.reason.format(s=case)), rule.fix.format(s=case)
     nearest = _nearest(rule, case, arguments)
-    hint = f" (nearest: {str(nearest)!r})" if nearest is not None else ""
+    hint = f" (nearest: {cut(str(nearest))!r})" if nearest is not None else ""
     given = arguments.get(rule.field, getattr(case, rule.field, None))
     return kind(f"{reason}; {fix}{hint}", field=rule.field, value=given, fix=fix, nearest=nearest)
 
 
 def _nearest(rule: Rule, case: object, arguments: dict[str, Any]) -> Scheme | None:
     """Apply a rule's change; where that uncovers another fault, take what is nearest to that."""
-    if rule.change is None:
+    changes = None if rule.change is None else rule.change(case)
+    if changes is None:
         return None
     try:
-        return Scheme(**arguments | rule.change(case))
+        return Scheme(**arguments | changes)
     except SchemeError as error:
         return error.nearest
 
@@ -341,16 +357,26 @@ def _read_numbers(given: str, separator: str, kind: type[int | float], text: str
 
 def _bad_text(text: object, reason: str) -> SchemeError:
     fix = 'write for example "Q4S block=32:F16", "U8 affine" or a preset: ' + ", ".join(PRESETS)
-    return SchemeError(f"{reason}; {fix}", field="scheme", value=text, fix=fix)
+    return SchemeError(f"{cut(reason)}; {fix}", field="scheme", value=text, fix=fix)
+
+
+def _preset_refusal(value: object) -> SchemeError | None:
+    """Return the error of a preset's name that stands in the place of a value type."""
+    if not isinstance(value, str) or value not in PRESETS:
+        return None
+    fix = f"use PRESETS[{value!r}], Scheme.parse({value!r}), or the text itself"
+    message = f"{value!r} is a preset, not a value type; {fix}"
+    return SchemeError(message, field="value", value=value, fix=fix, nearest=PRESETS[value])
 
 
 def _unknown_name(name: str) -> SchemeError:
     fix = f"use a preset ({', '.join(PRESETS)}) or a value type ({', '.join(VALUES)})"
+    near, nearest = closest(name, [*PRESETS, *VALUES]), None
     try:
-        nearest: Scheme | None = Scheme.parse(closest(name, [*PRESETS, *VALUES]))
+        nearest = None if near is None else Scheme.parse(near)
     except SchemeError as error:
         nearest = error.nearest
-    message = f"{name!r} is neither a preset nor a value type; {fix}"
+    message = f"{cut(repr(name))} is neither a preset nor a value type; {fix}"
     return SchemeError(message, field="scheme", value=name, fix=fix, nearest=nearest)
 
 

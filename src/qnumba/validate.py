@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import operator
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qnumba.errors import QuantizationError, QuantizedTypeError, SchemeError
+from qnumba.errors import QuantizationError, QuantizedTypeError, SchemeError, cut
+from qnumba.fields import NUMBERS, dtype_name, whole_numbers
 from qnumba.fit_rules import (
     DTYPE_RULES,
     OPTION_RULES,
@@ -19,7 +20,8 @@ from qnumba.fit_rules import (
     ParamsCase,
     ShapeCase,
 )
-from qnumba.formats import SCALES
+from qnumba.formats import INTEGERS, MAX_ELEMENTS, MAX_RANK, SCALES
+from qnumba.inputs import as_array
 from qnumba.layout import plan
 from qnumba.memo import memo
 from qnumba.params import Options, QParams
@@ -27,6 +29,8 @@ from qnumba.scheme import Scheme, refusal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
 
     from qnumba.rules import Rule
 
@@ -173,7 +177,10 @@ def _faults(
         message = f"{', '.join(options)} are not all options; {fix}"
         yield SchemeError(message, field="options", value=options, fix=fix)
     if params is not None:
-        yield from _params_faults(known, None if found else sizes, params)
+        try:
+            yield from _params_faults(known, None if found else sizes, as_params(params))
+        except SchemeError as error:
+            yield error
 
 
 def as_shape(shape: Sequence[int]) -> tuple[int, ...]:
@@ -182,27 +189,80 @@ def as_shape(shape: Sequence[int]) -> tuple[int, ...]:
     Raises
     ------
     SchemeError
-        If an extent is negative or not a whole number.
+        If it is no sequence, an extent is negative or not a whole number, or if no array can have
+        so many axes or elements.
     """
-    fix = "give a tuple of whole numbers of at least 0"
-    try:
-        sizes = tuple(operator.index(extent) for extent in shape)
-    except TypeError:
-        sizes = (-1,)
-    if any(extent < 0 for extent in sizes):
-        message = f"{shape!r} is not a shape; {fix}"
+    sizes = whole_numbers(shape)
+    if sizes is None or any(extent < 0 for extent in sizes):
+        fix = "give a tuple of whole numbers of at least 0"
+        message = f"{cut(repr(shape))} is not a shape; {fix}"
+        raise SchemeError(message, field="shape", value=shape, fix=fix)
+    if len(sizes) > MAX_RANK or math.prod(max(extent, 1) for extent in sizes) > MAX_ELEMENTS:
+        fix = f"give at most {MAX_RANK} axes and fewer than 2**60 elements"
+        message = f"no array has the shape {cut(repr(shape))}; {fix}"
         raise SchemeError(message, field="shape", value=shape, fix=fix)
     return sizes
 
 
-def dtype_name(dtype: Any) -> str:
-    """Return the name of a dtype-like, without needing the package that defines it."""
-    if isinstance(dtype, str) and dtype == "bfloat16":
-        return dtype
+def as_params(params: Any) -> QParams:
+    """Return parameters as NumPy arrays of real numbers: float32 or float64, int32, float32.
+
+    Raises
+    ------
+    SchemeError
+        If they are no QParams, or a part of them is not numbers.
+    """
+    if not isinstance(params, QParams):
+        fix = "pass what calibrate() returns, or QParams(scales, global_scale, zero_points)"
+        message = f"params is a {type(params).__name__}, not QParams; {fix}"
+        raise SchemeError(message, field="params", value=params, fix=fix)
+    return QParams(
+        _scales(params.scales, "scales"),
+        None if params.global_scale is None else _single(params.global_scale),
+        None if params.zero_points is None else _integers(params.zero_points),
+    )
+
+
+def _part(given: Any, field: str, dtypes: tuple[str, ...]) -> NDArray[Any]:
+    """Return a part of parameters as an array, through the door of the array to quantize."""
+    fix = f"give {field} as numbers of one of the dtypes {', '.join(dtypes)}"
     try:
-        return str(np.dtype(dtype).name)
-    except TypeError:
-        return str(dtype)
+        array = as_array(given)
+    except QuantizedTypeError as error:
+        raise SchemeError(f"{field}: {error}; {fix}", field=field, value=given, fix=fix) from error
+    if not _is_one_of(array.dtype, dtypes):
+        message = f"{field} have dtype {array.dtype}; {fix}"
+        raise SchemeError(message, field=field, value=given, fix=fix)
+    return array
+
+
+@memo
+def _is_one_of(dtype: np.dtype[Any], names: tuple[str, ...]) -> bool:
+    return dtype.name in names
+
+
+def _scales(given: Any, field: str) -> NDArray[Any]:
+    array = _part(given, field, NUMBERS)
+    return array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
+
+
+def _single(given: Any) -> np.float32:
+    """Return the per-tensor scale."""
+    array = _scales(given, "global_scale")
+    if array.size != 1:
+        fix = "give one number"
+        message = (
+            f"the per-tensor scale must have exactly one element, got shape {array.shape}; {fix}"
+        )
+        raise SchemeError(message, field="global_scale", value=given, fix=fix)
+    with np.errstate(over="ignore"):
+        return np.float32(array.reshape(())[()])
+
+
+def _integers(given: Any) -> NDArray[np.int32]:
+    """Return zero points as int32."""
+    array = _part(given, "zero_points", INTEGERS)
+    return np.asarray(np.clip(array.astype(np.float64), -(2**31), 2**31 - 1), np.int32, order="C")
 
 
 @memo
@@ -229,7 +289,8 @@ def _as_type_error(error: SchemeError) -> QuantizedTypeError:
 
 @memo
 def _option_faults(scheme: Scheme, options: Options) -> tuple[SchemeError, ...]:
-    return tuple(_broken(OPTION_RULES, OptionsCase(scheme, *options), scheme)[:1])
+    found = next(_broken(OPTION_RULES, OptionsCase(scheme, *options), scheme), None)
+    return () if found is None else (found,)
 
 
 def _params_faults(
@@ -238,7 +299,7 @@ def _params_faults(
     points = np.zeros(1) if params.zero_points is None else params.zero_points
     case = ParamsCase(
         scheme,
-        None if shape is None else plan(scheme, shape).grid,
+        () if scheme.block is None else None if shape is None else plan(scheme, shape).grid,
         params,
         int(points.min(initial=0)),
         int(points.max(initial=0)),
@@ -255,6 +316,7 @@ def _finite(params: QParams) -> bool:
     return bool(np.all((scales >= 0) & (scales <= SCALES["F32"].max)))
 
 
-def _broken(rules: tuple[Rule, ...], case: Any, scheme: Scheme) -> list[SchemeError]:
+def _broken(rules: tuple[Rule, ...], case: Any, scheme: Scheme) -> Iterator[SchemeError]:
+    """Yield the faults in order; a rule is looked at only when the one before it is dealt with."""
     arguments = {name: given for name, given in vars(scheme).items() if name != "_hash"}
-    return [refusal(rule, case, arguments) for rule in rules if rule.broken(case)]
+    return (refusal(rule, case, arguments) for rule in rules if rule.broken(case))
