@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import qnumba as qn
-from qnumba.errors import DataError, SchemeError
+from qnumba.errors import DataError, QuantizedTypeError, SchemeError
+from qnumba.inputs import nonfinite_error
 from qnumba.params import Params
 from qnumba.scheme import PRESETS, Scheme
 from strategies import DTYPES, LAYOUTS
@@ -12,6 +13,56 @@ from support import assert_same_bits
 
 F32 = np.float32
 ONE = Params(np.array(1, F32))
+
+
+class Refuses:
+    """What cannot be made an array of."""
+
+    def __array__(self, dtype=None, copy=None):
+        raise KeyError("mine")
+
+
+def test_an_error_of_the_callers_own_is_the_cause():
+    with pytest.raises(QuantizedTypeError, match="Refuses does not convert.*mine") as caught:
+        qn.quantize(Refuses(), "Q8S")
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+@pytest.mark.parametrize("x", [None, "abc", ["a"], {"a": 1}], ids=str)
+def test_what_was_given_is_said(x):
+    with pytest.raises(QuantizedTypeError) as caught:
+        qn.quantize(x, "Q8S")
+    assert str(caught.value).startswith(repr(x))
+
+
+def test_nonfinite_values_that_are_gone_when_they_are_looked_for():
+    assert "held NaN or infinity" in str(nonfinite_error(np.ones(3), None))
+
+
+@pytest.mark.parametrize("scheme", ["Q8S", "Q8S block=4", "int4", "nvfp4", "uint8"])
+@pytest.mark.parametrize("dtype", [F32, np.float64])
+def test_parameters_are_taken_when_they_are_given(scheme, dtype):
+    x = np.linspace(-1, 1, 64, dtype=F32)
+    known = qn.calibrate(x, scheme)
+    points = None if known.zero_points is None else known.zero_points.copy()
+    mine = qn.QParams(np.array(known.scales, dtype), known.global_scale, points)
+    q = qn.quantize(x, scheme, params=mine)
+    before = q.to_record()
+    mine.scales[...] = 5
+    if points is not None:
+        points[...] = 0
+    assert q.to_record() == before
+
+
+@pytest.mark.parametrize("dtype", ["nope", "", 5, None, np.ones(3), bool, object], ids=str)
+def test_dtypes_that_cannot_be_warmed_up(dtype):
+    with pytest.raises(QuantizedTypeError, match="cannot be quantized"):
+        qn.warmup("Q8S", dtype=dtype)
+
+
+def test_dtypes_that_can_be_warmed_up():
+    for dtype in ("bfloat16", ">f4", np.int8):
+        assert qn.warmup("Q8S", dtype=dtype) >= 0
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint64"])

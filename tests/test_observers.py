@@ -189,6 +189,8 @@ def listed(thing):
         {"summary": {}},
         {"summary": {"lo": [1.0], "hi": [2.0]}},
         {"summary": 3},
+        {"summary": np.ones(3)},
+        {"shape": {8}},
         {"dtype": "float99"},
         {"shape": 5},
         {"chunks": None},
@@ -371,6 +373,14 @@ def test_dtypes_that_cannot_be_quantized(bad):
         MinMax().update(bad)
 
 
-def test_rates_are_checked():
+@pytest.mark.parametrize("wrong", [-1, 101, "a", None, True, np.ones(2), 10**400, np.nan], ids=str)
+def test_settings_are_checked(wrong):
     with pytest.raises(qn.SchemeError, match="from 0 to 1"):
-        MovingAverage(rate=2)
+        MovingAverage(rate=wrong)
+    with pytest.raises(qn.SchemeError, match="up to 100"):
+        Percentile(percentile=wrong)
+    with pytest.raises(qn.SchemeError, match="from 0 to 23"):
+        Percentile(bits=wrong)
+    for ratios in ([wrong], wrong) if wrong is None or isinstance(wrong, str) else ([wrong],):
+        with pytest.raises(qn.SchemeError, match="up to 1"):
+            MSE(ratios=ratios)

@@ -16,6 +16,27 @@ F32 = np.float32
 ONE = Params(np.array(1, F32))
 
 
+def test_what_an_array_is_cannot_be_changed():
+    """Kernels write what the plan says into memory of the shape that is said."""
+    q = qn.quantize(np.ones((2, 32), F32), "int4")
+    for name, other in (("shape", (1,)), ("scheme", "int8"), ("source_dtype", ""), ("options", "")):
+        with pytest.raises(AttributeError):
+            setattr(q, name, other)
+    assert (q.shape, q.source_dtype) == ((2, 32), "float32")
+
+
+def test_equal_means_equal_as_a_whole():
+    q = qn.quantize(np.ones(64, F32), "int4")
+    assert q == qn.quantize(np.ones(64, F32), "int4")
+    assert q != qn.quantize(np.zeros(64, F32), "int4")
+    assert q != "int4"
+    assert q not in [None, "int4"]
+    for other in (1, 1.0, np.float32(1), np.ones(64, F32)):
+        for compare in (lambda o: q == o, lambda o: o == q, lambda o: q != o, lambda o: o in q):
+            with pytest.raises(QuantizedTypeError, match="Should be float, got quantized"):
+                compare(other)
+
+
 def test_codes_have_their_dtype():
     x = np.linspace(-1, 1, 32, dtype=F32)
     for value in VALUES:
@@ -85,6 +106,7 @@ def test_out_after_a_failure_is_not_half_filled():
         qn.quantize(np.array([1, np.nan, 3, 4], F32), "Q8S", out=q)
     with pytest.raises(SchemeError, match="did not finish"):
         q.codes()
+    assert "not filled" in repr(q)
     qn.quantize(np.ones(4, F32), "Q8S", out=q)
     assert q.codes().tolist() == [127] * 4
 
@@ -110,7 +132,21 @@ def test_decoding_to_bfloat16_by_name():
     assert q.dequantize("bfloat16").dtype == ml_dtypes.bfloat16
 
 
-@pytest.mark.parametrize("dtype", [np.int8, bool, complex, "U4", object, "nonsense"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_decoding_to_the_other_byte_order(dtype):
+    q = qn.quantize(np.linspace(-1, 1, 24, dtype=F32).reshape(4, 6), "Q8S block=3:F16")
+    native = q.dequantize(dtype)
+    other = native.dtype.newbyteorder()
+    for found in (
+        q.dequantize(other),
+        np.asarray(q, other),
+        q.dequantize(out=native.astype(other)),
+    ):
+        assert found.dtype == other
+        assert (found.astype(native.dtype) == native).all()
+
+
+@pytest.mark.parametrize("dtype", [np.int8, bool, complex, "U4", object, "nonsense", None, np])
 def test_decoding_to_what_is_no_float(dtype):
     with pytest.raises(QuantizedTypeError, match="float32"):
         qn.quantize(np.ones(4, F32), "Q8S").dequantize(dtype)

@@ -92,6 +92,61 @@ def test_odd_arrays_have_a_report(x, scheme):
     assert "scheme" in str(found)
 
 
+ENDS = np.finfo(np.float32).max, np.finfo(np.float64).max
+
+
+@pytest.mark.parametrize("scheme", ["int8", "mxfp8", "mxfp4", "uint8"])
+@pytest.mark.filterwarnings("error")
+def test_numbers_that_decode_to_infinity_are_errors_without_end(scheme):
+    """A scale is rounded up, so the largest numbers of a dtype may decode to infinity."""
+    x = np.full((128, 128), ENDS[0])
+    x[0, 0] = np.nan
+    q = qn.quantize(x, scheme, nonfinite="clip")
+
+    found = qn.report(x, q)
+
+    assert found.nonfinite == 1
+    if np.isfinite(q.dequantize()[1:]).all():
+        assert found.snr > 20
+        return
+    assert (found.snr, found.max_error, found.p99_error) == (-math.inf, math.inf, math.inf)
+    assert found.to_dict()["max_error"] is None
+    json.dumps(found.to_dict(), allow_nan=False)
+    assert "-inf dB" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("x", "scale"),
+    [
+        (np.full(4, ENDS[1] / 2), ENDS[0]),
+        (np.full(4, 5e-324), 1.0),
+        (np.array([ENDS[1], 1e-300]), 1e-30),
+        (np.array([3e38, -3e38, 1, 2], np.float32), 1e-38),
+        (np.array([1e-40, 2e-40, 3e-40], np.float32), 3e-42),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_figures_of_extreme_numbers_are_finite(x, scale):
+    q = qn.quantize(x, "int8", params=qn.QParams(scale))
+
+    found = qn.report(x, q)
+
+    error = np.abs(x.astype(np.longdouble) - q.dequantize(np.float64))
+    rms = np.sqrt((error**2).mean())
+    assert found.mean_error == pytest.approx(float(error.mean()), rel=1e-6)
+    assert found.worst_blocks[0].rms_error == pytest.approx(float(rms), rel=1e-6)
+    assert found.relative_rms == pytest.approx(
+        float(rms / np.sqrt((x.astype(np.longdouble) ** 2).mean())), rel=1e-6
+    )
+    assert found.snr == pytest.approx(-20 * math.log10(found.relative_rms), rel=1e-6, abs=1e-6)
+
+
+def test_an_empty_array_has_no_bits_per_value():
+    found = qn.report(np.zeros((0, 8)), qn.quantize(np.zeros((0, 8)), "int8"))
+    assert "nan" not in str(found)
+    assert found.to_dict()["bits_per_value"] is None
+
+
 def test_many_chunks_add_up():
     x = np.random.default_rng(0).standard_normal(3_000_001).astype(np.float32)
     x[-1] = 50

@@ -168,6 +168,10 @@ def test_calibration_by_a_function():
         ({"scheme": "nvfp4", "method": "absmean"}, "no two-level form"),
         ({"speed": 3}, "speed: no such option; use rounding"),
         ({"include": [3]}, "3 is no pattern"),
+        ({"exclude": 5}, "5 is no pattern"),
+        ({"exclude": b"w"}, "b'w' is no pattern"),
+        ({"min_size": "a"}, "min_size is 'a'; give a number"),
+        ({"min_size": 2.5}, "min_size is 2.5"),
     ],
 )
 def test_wrong_arguments_are_never_skipped(arguments, match):
@@ -265,6 +269,14 @@ def test_a_report_has_the_figures_of_every_quantized_array():
     assert text.splitlines()[0].split()[:3] == ["path", "scheme", "bits"]
     assert text.splitlines()[-1].startswith(f"{len(found)} arrays")
     assert "Q4S block=32:F16" in found._repr_html_()
+
+
+def test_a_report_of_exact_and_of_infinite_errors():
+    largest = np.full((128, 128), np.finfo(np.float32).max)
+    tree = {"exact": np.zeros(4, np.float32), "some": normal(4, 16), "end": largest}
+    found = report_tree(tree, quantize_tree(tree, "mxfp8"))
+    assert found.worst == ("end", "some", "exact")
+    assert "  -  " in repr(found)
 
 
 def test_a_report_of_trees_that_do_not_fit():

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,6 +49,20 @@ def test_everything_of_a_model_is_in_its_place():
             assert_same_bits(leaf, found[path].dequantize())
         else:
             assert leaf is found[path]
+
+
+def test_a_tree_without_end_is_refused():
+    tree: Any = normal(4, 16)
+    for _ in range(200):
+        tree = ({"a": [tree]},) if isinstance(tree, dict) else {"a": tree}
+    assert len(list(leaves(quantize_tree(tree, "int8")))) == 1
+    for wrap in (lambda part: [part], lambda part: {"a": part}, lambda part: (part,)):
+        deep: Any = 1
+        for _ in range(3000):
+            deep = wrap(deep)
+        for function in (quantize_tree, summarize_tree):
+            with pytest.raises(qn.SchemeError, match="nest at most 256"):
+                function(deep, "int8")
 
 
 TREES = st.recursive(

@@ -38,9 +38,8 @@ def is_several(given: object) -> bool:
     """
     if isinstance(given, np.ndarray):
         return given.ndim > 0
-    return isinstance(given, Sequence) and not isinstance(
-        given, (str, bytes, bytearray, memoryview)
-    )
+    one = isinstance(given, (str, bytes, bytearray, memoryview))
+    return isinstance(given, Sequence) and not one
 
 
 def whole_number(given: object) -> int | None:

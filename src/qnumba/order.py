@@ -11,12 +11,13 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.lib.array_utils import normalize_axis_index
 
-from qnumba.errors import SchemeError
+from qnumba.errors import SchemeError, cut
+from qnumba.fields import whole_number
 from qnumba.formats import SCALES
 from qnumba.moves import Moves
 from qnumba.moves.held import parts_of
+from qnumba.moves.index import axis_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -139,11 +140,12 @@ class Order(Moves):
         """
         flat = axis is None
         shape = (self.size,) if flat else self.shape
-        along = normalize_axis_index(0 if axis is None else axis, len(shape))
-        if not 0 <= k <= shape[along]:
+        along = axis_named(0 if axis is None else axis, len(shape))
+        count = whole_number(k)
+        if count is None or not 0 <= count <= shape[along]:
             fix = f"give a number from 0 to {shape[along]}, the extent of the axis"
-            raise SchemeError(f"k is {k}; {fix}", field="k", value=k, fix=fix)
-        return _topk(self, k, along, flat=flat, largest=largest)
+            raise SchemeError(f"k is {cut(repr(k))}; {fix}", field="k", value=k, fix=fix)
+        return _topk(self, count, along, flat=flat, largest=largest)
 
     def sort(self, axis: int | None = -1) -> NDArray[np.float32]:
         """Return the numbers in ascending order, decoded; NaN comes last.
@@ -158,8 +160,9 @@ class Order(Moves):
         numpy.ndarray
             float32.
         """
+        along = None if axis is None else axis_named(axis, len(self.shape))
         reader = _reader(self)
-        return reader.decode(np.sort(reader.read(self), axis, kind="stable"))
+        return reader.decode(np.sort(reader.read(self), along, kind="stable"))
 
     def argsort(self, axis: int | None = -1) -> NDArray[np.int64]:
         """Return the positions that sort the numbers; equal numbers keep their order.
@@ -174,7 +177,8 @@ class Order(Moves):
         numpy.ndarray
             int64. ``q.take_along_axis(q.argsort(axis), axis)`` is the sorted array, quantized.
         """
-        return np.argsort(_reader(self).read(self), axis, kind="stable")
+        along = None if axis is None else axis_named(axis, len(self.shape))
+        return np.argsort(_reader(self).read(self), along, kind="stable")
 
 
 class Reader(NamedTuple):
@@ -253,7 +257,7 @@ def _extreme(
 ) -> tuple[Any, Any]:
     """Return where the extreme numbers are, and what they are."""
     rank = len(q.shape)
-    along = 0 if axis is None else normalize_axis_index(axis, rank)
+    along = 0 if axis is None else axis_named(axis, rank)
     others = () if axis is None else q.shape[:along] + q.shape[along + 1 :]
     if (q.size if axis is None else q.shape[along]) == 0:
         fix = "give an array with elements along the axis"

@@ -60,7 +60,7 @@ def draw_values(ax: Axes, x: NDArray[Any], q: QArray) -> None:
 
 def draw_errors(ax: Axes, error: NDArray[Any]) -> None:
     """Draw the histogram of absolute errors."""
-    finite = error[np.isfinite(error)]
+    finite = error[np.isfinite(error)].astype(np.float64)
     if finite.size:
         ax.hist(finite.reshape(-1), bins=120, color="#4878a8")
     ax.set(title="Absolute error", xlabel="|x - y|", ylabel="count")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from numbers import Number
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +11,9 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from qnumba import moves, serialize
 from qnumba.devices import is_cuda_array
-from qnumba.errors import QuantizedTypeError, SchemeError
+from qnumba.errors import QuantizedTypeError, SchemeError, cut
+from qnumba.fields import dtype_name
+from qnumba.formats import FLOATS
 from qnumba.inputs import backend, cuda_home, decode_target, float_dtype
 from qnumba.layout import Plan, plan
 from qnumba.matmul import call_ufunc
@@ -52,25 +55,12 @@ class QArray(Order, NDArrayOperatorsMixin):
         source_dtype: str,
         options: str = "",
     ) -> None:
-        self.scheme = layout.scheme
-        self.shape = layout.shape
-        self.source_dtype = source_dtype
-        self.options = options
         self._plan = layout
         self._words = words
         self._params = params
+        self._made = (source_dtype, options)
 
     # --- what it holds
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return self._plan.size
 
     @property
     def dtype(self) -> np.dtype[np.float32]:
@@ -163,17 +153,13 @@ class QArray(Order, NDArrayOperatorsMixin):
         params = self._filled()
         if is_cuda_array(self._words):
             return cuda_home().dequantize(self._plan, self._words, params, dtype, out)  # type: ignore[no-any-return]
-        target = (
-            np.empty(self.shape, float_dtype(dtype))
-            if out is None
-            else decode_target(out, self.shape, self._words)
-        )
+        made = np.empty(self.shape, float_dtype(dtype)) if out is None else out
+        plain = out is None and made.dtype.isnative
+        target = made if plain else decode_target(made, self.shape, self._words)
         backend().dequantize(self._words, self._plan, params, target)
-        if out is None:
-            return target
-        if target is not out:
-            out[...] = target
-        return out
+        if target is not made:
+            made[...] = target
+        return made
 
     def __array__(
         self,
@@ -186,7 +172,7 @@ class QArray(Order, NDArrayOperatorsMixin):
         if copy is False:
             message = "a quantized array holds codes, so its numbers are always a copy"
             raise ValueError(message)
-        if dtype is None or np.dtype(dtype).name in {"float16", "float64", "bfloat16"}:
+        if dtype is None or np.dtype(dtype).name in FLOATS:
             return self.dequantize(np.float32 if dtype is None else dtype)
         return self.dequantize().astype(dtype)
 
@@ -242,7 +228,7 @@ class QArray(Order, NDArrayOperatorsMixin):
 
     @classmethod
     def from_record(
-        cls, data: Any, scheme: Scheme | str, shape: Sequence[int], *, dtype: str = "float32"
+        cls, data: Any, scheme: Scheme | str, shape: Sequence[int], *, dtype: DTypeLike = "float32"
     ) -> QArray:
         """Read a record.
 
@@ -254,8 +240,8 @@ class QArray(Order, NDArrayOperatorsMixin):
             The scheme it was written with.
         shape : sequence of int
             Shape of the array.
-        dtype : str
-            Dtype of the array that was quantized; kept as ``source_dtype``.
+        dtype : dtype-like
+            Dtype of the array that was quantized; its name is kept as ``source_dtype``.
 
         Returns
         -------
@@ -267,13 +253,14 @@ class QArray(Order, NDArrayOperatorsMixin):
             If the length is not exact or a scale is not a scale.
         SchemeError
             If the scheme does not fit the shape.
+        QuantizedTypeError
+            If arrays of the dtype cannot be quantized, or ``data`` is no buffer.
         """
-        known = as_scheme(scheme)
-        sizes = as_shape(shape)
-        require(known, sizes, dtype)
+        known, sizes, name = as_scheme(scheme), as_shape(shape), dtype_name(dtype)
+        require(known, sizes, name)
         layout = plan(known, sizes)
         words, params = serialize.from_record(data, layout)
-        return cls(layout, words, params, source_dtype=dtype)
+        return cls(layout, words, params, source_dtype=name)
 
     def to_bytes(self) -> bytes:
         """Return self-describing, checksummed bytes, which ``QArray.from_bytes`` reads."""
@@ -316,9 +303,14 @@ class QArray(Order, NDArrayOperatorsMixin):
     # --- comparing and showing
 
     def __eq__(self, other: object) -> bool:
-        """Compare by bits: the same scheme, shape, codes and parameters."""
+        """Compare two whole arrays by bits: the same scheme, shape, codes and parameters.
+
+        A number or an array that is not quantized is refused, as by all elementwise operators;
+        anything else is not equal.
+        """
         if not isinstance(other, QArray):
-            return NotImplemented
+            numbers = isinstance(other, Number) or hasattr(other, "__array__")
+            return NDArrayOperatorsMixin.__eq__(self, other) if numbers else NotImplemented
         if is_cuda_array(self._words) or is_cuda_array(other._words):
             return self.to_host() == other.to_host()
         same = (self.scheme, self.shape) == (other.scheme, other.shape)
@@ -335,6 +327,11 @@ class QArray(Order, NDArrayOperatorsMixin):
 
     __hash__ = None  # type: ignore[assignment]
 
+    def __contains__(self, item: object) -> bool:
+        """Refuse ``in``: it would compare numbers one by one."""
+        message = f"{cut(repr(item))} in an array: Should be float, got quantized; "
+        raise QuantizedTypeError(message + "look in q.dequantize()")
+
     def __len__(self) -> int:
         """Return the extent of the first axis."""
         if not self.shape:
@@ -344,10 +341,9 @@ class QArray(Order, NDArrayOperatorsMixin):
 
     def __repr__(self) -> str:
         """Return one line; the numbers are not shown."""
-        return (
-            f"QArray(shape={self.shape}, scheme={str(self.scheme)!r}, "
-            f"{self.bits_per_value:.4g} bits per value, {self.nbytes:,} bytes)"
-        )
+        rate = f"{self.bits_per_value:.4g} bits per value, " if self.size else ""
+        held = f"{rate}{self.nbytes:,} bytes" if self._params else "not filled: quantize into it"
+        return f"QArray(shape={self.shape}, scheme={str(self.scheme)!r}, {held})"
 
     def _repr_html_(self) -> str:
         """Return a small table for notebooks."""
@@ -357,7 +353,7 @@ class QArray(Order, NDArrayOperatorsMixin):
             "quantized from": self.source_dtype,
             "scales": str(self._plan.grid),
             "bytes": f"{self.nbytes:,}",
-            "bits per value": f"{self.bits_per_value:.4g}",
+            "bits per value": f"{self.bits_per_value:.4g}" if self.size else "none",
         }
         cells = "".join(
             f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>"

@@ -11,7 +11,9 @@ import numpy as np
 from qnumba.calibrate import block_finder, given_params, prepare
 from qnumba.devices import is_cuda_array
 from qnumba.errors import QuantizedTypeError, SchemeError
-from qnumba.inputs import as_array, as_native, backend, cuda_home, nonfinite_error
+from qnumba.fields import dtype_name
+from qnumba.formats import FLOATS
+from qnumba.inputs import as_array, as_native, backend, cuda_home, float_dtype, nonfinite_error
 from qnumba.params import (
     Method,
     Nonfinite,
@@ -22,7 +24,7 @@ from qnumba.params import (
     ScaleRounding,
 )
 from qnumba.qarray import QArray
-from qnumba.validate import as_scheme
+from qnumba.validate import as_scheme, require
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -98,7 +100,7 @@ def quantize(
         _require_out(out, layout, native)
     if not _fill(out, backend(), native, layout, options, given):
         raise nonfinite_error(native, block_finder(layout))
-    out.source_dtype, out.options = _provenance(array.dtype, options)
+    out._made = _provenance(array.dtype, options)  # noqa: SLF001
     return out
 
 
@@ -133,7 +135,7 @@ def _quantize_on_cuda(
         _require_cuda_out(out, layout, native, home)
     if not _fill(out, home.operations, native, layout, options, given):
         raise nonfinite_error(home.numbers_of(native), block_finder(layout))
-    out.source_dtype, out.options = _provenance(source.dtype, options)
+    out._made = _provenance(source.dtype, options)  # noqa: SLF001
     return out
 
 
@@ -191,10 +193,12 @@ def warmup(scheme: Scheme | str, *, dtype: DTypeLike = np.float32) -> float:
     QuantizedTypeError
         If the dtype cannot be quantized.
     """
-    known = as_scheme(scheme)
-    rank = max(len(known.block or ()), known.pack_axis + 1)
+    known, name = as_scheme(scheme), dtype_name(dtype)
+    shape = (2,) * max(len(known.block or ()), known.pack_axis + 1)
+    require(known, shape, name)
     start = time.perf_counter()
-    quantize(np.ones((2,) * rank, dtype), known).dequantize()
+    numbers = np.ones(shape, float_dtype(name) if name in FLOATS else name)
+    quantize(numbers, known).dequantize()
     return time.perf_counter() - start
 
 

@@ -86,13 +86,12 @@ class Report:
     _q: QArray = field(repr=False, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the figures as a dict that ``json`` can write; an infinite ``snr`` is None."""
+        """Return the figures as a dict that ``json`` can write; None where one is not finite."""
         names = [name for name in self.__dataclass_fields__ if not name.startswith("_")]
-        figures = {name: getattr(self, name) for name in names}
+        figures = _plain({name: getattr(self, name) for name in names})
         figures["shape"] = list(self.shape)
-        figures["snr"] = self.snr if math.isfinite(self.snr) else None
         figures["worst_blocks"] = [
-            asdict(block) | {"index": list(block.index)} for block in self.worst_blocks
+            _plain(asdict(block)) | {"index": list(block.index)} for block in self.worst_blocks
         ]
         return figures
 
@@ -106,7 +105,9 @@ class Report:
         rows = {
             "scheme": self.scheme,
             "shape": " x ".join(map(str, self.shape)) or "one number",
-            "bits per value": f"{self.bits_per_value:.4g} ({self.compression:.3g} times smaller)",
+            "bits per value": f"{self.bits_per_value:.4g} ({self.compression:.3g} times smaller)"
+            if math.prod(self.shape)
+            else "",
             "signal to noise": f"{self.snr:.2f} dB",
             "relative rms error": f"{self.relative_rms:.3g}",
             "absolute error": f"max {self.max_error:.3g}, mean {self.mean_error:.3g}, "
@@ -200,7 +201,8 @@ def report(x: ArrayLike, q: QArray) -> Report:
     native = as_native(array)
     layout = plan(scheme, q.shape)
     found = _measure(native, q, layout)
-    rms = np.sqrt(found.squares / np.maximum(found.counts, 1)).reshape(layout.grid)
+    unit, error_unit = found.units
+    rms = error_unit * np.sqrt(found.squares / np.maximum(found.counts, 1)).reshape(layout.grid)
     peak, flat = found.peak.reshape(layout.grid), rms.reshape(-1)
     order = np.argsort(-flat, kind="stable")[:_WORST]
     worst = [np.unravel_index(i, rms.shape) for i in order if flat[i] > 0]
@@ -208,11 +210,13 @@ def report(x: ArrayLike, q: QArray) -> Report:
     return Report(
         scheme=str(scheme),
         shape=q.shape,
-        snr=_decibels(found.signal, found.noise),
+        snr=_decibels(found),
         max_error=float(found.peak.max(initial=0)),
-        mean_error=found.total / max(q.size - found.nonfinite, 1),
+        mean_error=error_unit * found.total / max(q.size - found.nonfinite, 1),
         p99_error=_percentile(native, found),
-        relative_rms=math.sqrt(found.noise / found.signal) if found.signal else 0.0,
+        relative_rms=error_unit / unit * math.sqrt(found.noise / found.signal)
+        if found.signal
+        else math.inf * bool(found.noise),
         clipped=found.clipped,
         dead_blocks=int(dead.sum()),
         blocks=dead.size,
@@ -230,14 +234,19 @@ def report(x: ArrayLike, q: QArray) -> Report:
 
 
 class _Measured:
-    """What is added up slab by slab, over finite values."""
+    """What is added up slab by slab, over finite values.
+
+    The signal is in the first of ``units``, noise, squares and total in the other: powers of two
+    near the largest value and the largest error, so that no sum overflows and none vanishes.
+    """
 
     def __init__(self, q: QArray, x: NDArray[Any], layout: Plan) -> None:
         grid = layout.grid or (1,) * max(len(layout.shape), 1)
         self.error = q.dequantize(np.float64 if x.dtype == np.float64 else np.float32)
         self.squares, self.counts, self.peak = np.zeros((3, *grid))
         self.wanted, self.alive = np.zeros((2, *grid), np.bool_)
-        self.signal = self.noise = self.total = 0.0  # squares of the largest magnitude
+        self.signal = self.noise = self.total = 0.0
+        self.units = 1.0, 1.0
         self.nonfinite = self.clipped = 0
 
 
@@ -248,16 +257,16 @@ def _measure(x: NDArray[Any], q: QArray, layout: Plan) -> _Measured:
     x, error = x.reshape(shape), found.error.reshape(shape)
     ends = _ends(q, layout)
     parts = list(slabs(shape, _CHUNK)) if x.size else []
-    largest = max((np.abs(_finite(x[at])).max(initial=0) for at in parts), default=0) or 1.0
+    sizes = [[np.abs(part).max() for part in _errors(x[at], error[at])] for at in parts]
+    found.units = unit, error_unit = [_unit(max(each)) for each in zip([0, 0], *sizes, strict=True)]
     for at in parts:
-        numbers, decoded = _finite(x[at]), error[at].astype(np.float64)
-        is_finite = np.isfinite(x[at])
-        with np.errstate(over="ignore", invalid="ignore"):
-            apart = np.where(is_finite, np.abs(numbers - decoded), 0)
-            add_blocks(found.squares, np.square(apart), at, layout, np.add)
-            found.noise += float(np.square(apart / largest).sum())
-        found.signal += float(np.square(numbers / largest).sum())
-        found.total += float(apart.sum())
+        numbers, apart = _errors(x[at], error[at])
+        is_finite, decoded = np.isfinite(x[at]), error[at]
+        relative = apart / error_unit
+        add_blocks(found.squares, np.square(relative), at, layout, np.add)
+        found.noise += float(np.square(relative).sum())
+        found.signal += float(np.square(numbers / unit).sum())
+        found.total += float(relative.sum())
         found.nonfinite += int((~is_finite).sum())
         add_blocks(found.counts, is_finite.astype(np.float64), at, layout, np.add)
         add_blocks(found.peak, apart, at, layout, np.maximum)
@@ -265,27 +274,49 @@ def _measure(x: NDArray[Any], q: QArray, layout: Plan) -> _Measured:
         add_blocks(found.alive, decoded != 0, at, layout, np.logical_or)
         floor, roof = (per_element(end, layout, at) for end in ends)
         found.clipped += int(((numbers < floor) | (numbers > roof)).sum())
-        error[at] = apart
+        with np.errstate(over="ignore"):
+            error[at] = apart
     return found
 
 
-def _finite(slab: NDArray[Any]) -> NDArray[np.float64]:
-    """Return numbers as float64, with 0 for what is not finite."""
-    numbers = slab.astype(np.float64)
-    numbers[~np.isfinite(numbers)] = 0
-    return numbers
+def _errors(
+    x: NDArray[Any], decoded: NDArray[Any]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the numbers of a slab and their errors as float64, with 0 for what is not finite."""
+    is_finite = np.isfinite(x)
+    with np.errstate(over="ignore", invalid="ignore"):  # a signalling NaN is as good as any
+        numbers = np.where(is_finite, x.astype(np.float64), 0)
+        return numbers, np.where(is_finite, np.abs(numbers - decoded), 0)
 
 
-def _decibels(signal: float, noise: float) -> float:
-    if noise == 0:
+def _unit(largest: float) -> float:
+    """Return the power of two that a number is 1 to 2 times, or 1/2 for 0 and infinity."""
+    return float(2.0 ** (math.frexp(largest)[1] - 1))
+
+
+def _decibels(found: _Measured) -> float:
+    if found.noise == 0:
         return math.inf
-    return 10 * math.log10(signal / noise) if signal else -math.inf
+    if found.signal == 0 or found.noise == math.inf:
+        return -math.inf
+    unit, error_unit = map(math.log10, found.units)
+    return 10 * math.log10(found.signal / found.noise) + 20 * (unit - error_unit)
+
+
+def _plain(figures: dict[str, Any]) -> dict[str, Any]:
+    """Return figures as JSON has them, which knows no infinity."""
+    return {
+        name: None if isinstance(figure, float) and not math.isfinite(figure) else figure
+        for name, figure in figures.items()
+    }
 
 
 def _percentile(x: NDArray[Any], found: _Measured) -> float:
     """Return the 99th percentile of the errors of finite values."""
     errors = found.error[np.isfinite(x)] if found.nonfinite else found.error
-    return float(np.quantile(errors, 0.99)) if errors.size else 0.0
+    with np.errstate(invalid="ignore"):  # between infinite errors NumPy finds NaN
+        figure = float(np.quantile(errors, 0.99)) if errors.size else 0.0
+    return math.inf if math.isnan(figure) else figure
 
 
 def _ends(q: QArray, layout: Plan) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

@@ -199,7 +199,7 @@ def as_shape(shape: Sequence[int]) -> tuple[int, ...]:
         raise SchemeError(message, field="shape", value=shape, fix=fix)
     if len(sizes) > MAX_RANK or math.prod(max(extent, 1) for extent in sizes) > MAX_ELEMENTS:
         fix = f"give at most {MAX_RANK} axes and fewer than 2**60 elements"
-        message = f"no array has the shape {cut(repr(shape))}; {fix}"
+        message = f"no array can have the shape {cut(repr(shape))}; {fix}"
         raise SchemeError(message, field="shape", value=shape, fix=fix)
     return sizes
 

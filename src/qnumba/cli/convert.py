@@ -66,7 +66,7 @@ def run_quantize(args: Namespace) -> dict[str, Any]:
 
     def change(item: Item) -> QArray:
         q = quantize(item.load(), scheme, **options._asdict())
-        q.source_dtype = item.dtype  # bfloat16 may have come as float32
+        q._made = (item.dtype, q.options)  # noqa: SLF001 - bfloat16 may have come as float32
         return q
 
     start = time.perf_counter()

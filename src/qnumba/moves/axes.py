@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from qnumba.errors import SchemeError
+from qnumba.fields import is_several
 from qnumba.moves.blocks import InexactMoveError
 from qnumba.moves.encode import encode_again
 from qnumba.moves.held import Held, like, parts_of
-from qnumba.moves.index import axes_named
+from qnumba.moves.index import axes_named, axis_named
 from qnumba.moves.select import select
 from qnumba.moves.shapes import reshaped, transposed
 from qnumba.validate import as_shape
@@ -50,7 +51,7 @@ class Axes(Held):
         SchemeError
             If the sizes differ.
         """
-        sizes = shape if len(shape) != 1 or np.ndim(shape[0]) == 0 else tuple(shape[0])
+        sizes = shape[0] if len(shape) == 1 and is_several(shape[0]) else shape
         return self._moved(
             lambda: reshaped(parts_of(self), sizes),
             lambda numbers: numbers.reshape(sizes),
@@ -75,7 +76,7 @@ class Axes(Held):
             If ``axes`` is no permutation, or the block would have more than 5 extents.
         """
         rank = len(self.shape)
-        if len(axes) == 1 and (axes[0] is None or np.ndim(axes[0]) == 1):
+        if len(axes) == 1 and (axes[0] is None or is_several(axes[0])):
             axes = () if axes[0] is None else tuple(axes[0])
         order = axes_named(axes, rank) if axes else tuple(range(rank))[::-1]
         if len(order) != rank:
@@ -104,7 +105,7 @@ class Axes(Held):
         QArray
         """
         order = list(range(len(self.shape)))
-        (a,), (b,) = axes_named(first, len(order)), axes_named(second, len(order))
+        a, b = axis_named(first, len(order)), axis_named(second, len(order))
         order[a], order[b] = b, a
         return like(self, transposed(parts_of(self), order))
 
@@ -120,7 +121,7 @@ class Axes(Held):
         -------
         QArray
         """
-        count = 1 if np.ndim(axis) == 0 else len(axis)  # type: ignore[arg-type]
+        count = len(axis) if is_several(axis) else 1  # type: ignore[arg-type]
         rank = len(self.shape) + count
         new = axes_named(axis, rank)
         old = iter(range(len(self.shape)))
@@ -172,7 +173,7 @@ class Axes(Held):
         SchemeError
             If the shapes do not broadcast.
         """
-        wanted = as_shape(cast("Sequence[int]", shape if np.ndim(shape) else (shape,)))
+        wanted = as_shape(cast("Sequence[int]", shape if is_several(shape) else (shape,)))
         new = len(wanted) - len(self.shape)
         pairs = list(zip((1,) * new + self.shape, wanted, strict=False))
         if new < 0 or any(extent not in {1, target} for extent, target in pairs):

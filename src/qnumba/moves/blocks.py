@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from qnumba.errors import SchemeError
+from qnumba.errors import SchemeError, cut
+from qnumba.fields import whole_numbers
 from qnumba.formats import MAX_BLOCK_RANK
 from qnumba.params import Params
 from qnumba.scheme import expand_block
+from qnumba.validate import as_shape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -121,7 +123,10 @@ def with_blocks(
     ------
     InexactMoveError
         If the block would need more extents than a scheme can have.
+    SchemeError
+        If no array can have the shape.
     """
+    shape = as_shape(shape)
     rank = len(shape)
     pack_axis = pack_axis if 0 <= pack_axis < rank else 0
     if declared is None or scheme.block is None:
@@ -252,12 +257,12 @@ def fill_in(shape: Sequence[int], size: int) -> tuple[int, ...]:
     SchemeError
         If no such shape has that size.
     """
-    wanted = tuple(int(extent) for extent in shape)
+    wanted = whole_numbers(shape) or ()
     known = math.prod(extent for extent in wanted if extent != -1)
     if wanted.count(-1) == 1 and known and size % known == 0:
         wanted = tuple(size // known if extent == -1 else extent for extent in wanted)
-    if min(wanted, default=0) < 0 or math.prod(wanted) != size:
+    if len(wanted) < len(shape) or min(wanted, default=0) < 0 or math.prod(wanted) != size:
         fix = f"give extents whose product is {size}; one of them may be -1"
-        message = f"an array of {size} elements has no shape {tuple(shape)}; {fix}"
+        message = f"an array of {size} elements has no shape {cut(repr(tuple(shape)))}; {fix}"
         raise SchemeError(message, field="shape", value=tuple(shape), fix=fix)
     return wanted

@@ -6,10 +6,10 @@ import inspect
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.lib.array_utils import normalize_axis_tuple
 
-from qnumba.errors import QuantizedTypeError
+from qnumba.errors import QuantizedTypeError, SchemeError
 from qnumba.moves import join
+from qnumba.moves.index import axes_named, axis_named
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,11 @@ def _reshape(q: Any, shape: Any, order: str = "C") -> Any:
 
 
 def _moveaxis(q: Any, source: Any, destination: Any) -> Any:
-    old, new = normalize_axis_tuple(source, q.ndim), normalize_axis_tuple(destination, q.ndim)
+    old, new = axes_named(source, q.ndim), axes_named(destination, q.ndim)
+    if len(old) != len(new):
+        fix = "name as many places as axes"
+        message = f"{len(old)} axes do not go to {len(new)} places; {fix}"
+        raise SchemeError(message, field="destination", value=destination, fix=fix)
     order = [axis for axis in range(q.ndim) if axis not in old]
     for place, axis in sorted(zip(new, old, strict=True)):
         order.insert(place, axis)
@@ -34,7 +38,7 @@ def _moveaxis(q: Any, source: Any, destination: Any) -> Any:
 FUNCTIONS: dict[Any, Callable[..., Any]] = {
     np.shape: lambda a: a.shape,
     np.ndim: lambda a: len(a.shape),
-    np.size: lambda a, axis=None: a.size if axis is None else a.shape[axis],
+    np.size: lambda a, axis=None: a.size if axis is None else a.shape[axis_named(axis, a.ndim)],
     np.reshape: _reshape,
     np.ravel: lambda a: a.reshape(-1),
     np.transpose: lambda a, axes=None: a.transpose(axes),

@@ -40,12 +40,9 @@ class Parts(NamedTuple):
 class Held:
     """The face of a QArray that its moves and comparisons use."""
 
-    scheme: Scheme
-    shape: tuple[int, ...]
-    source_dtype: str
-    options: str
-    _plan: Plan
+    _plan: Plan  # the one source of scheme and shape
     _words: NDArray[Any]
+    _made: tuple[str, str]  # source_dtype and options
 
     def __init__(
         self,
@@ -59,9 +56,34 @@ class Held:
         raise NotImplementedError
 
     @property
+    def scheme(self) -> Scheme:
+        """How numbers became codes."""
+        return self._plan.scheme
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the array that was quantized."""
+        return self._plan.shape
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self._plan.shape)
+
+    @property
     def size(self) -> int:
         """Number of elements."""
-        raise NotImplementedError
+        return self._plan.size
+
+    @property
+    def source_dtype(self) -> str:
+        """Name of the dtype of the array that was quantized."""
+        return self._made[0]
+
+    @property
+    def options(self) -> str:
+        """The rounding and calibration rules that made the codes, as text; empty if not known."""
+        return self._made[1]
 
     def codes(self) -> NDArray[Any]:
         """Return one integer per element."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import numpy as np
 from numpy.lib.array_utils import normalize_axis_index
 
-from qnumba.errors import QuantizedTypeError
+from qnumba.errors import QuantizedTypeError, SchemeError, cut
+from qnumba.fields import is_several, whole_number, whole_numbers
+from qnumba.inputs import as_array
 
 
 def read_index(key: Any, shape: tuple[int, ...]) -> tuple[list[range], list[int | None]]:
@@ -23,6 +24,8 @@ def read_index(key: Any, shape: tuple[int, ...]) -> tuple[list[range], list[int 
         If there are too many parts, or an integer is outside its axis.
     QuantizedTypeError
         If a part is an array, a list or anything else that is no basic index.
+    SchemeError
+        If a slice has a step of 0.
     """
     parts = list(key) if isinstance(key, tuple) else [key]
     dots = [place for place, part in enumerate(parts) if part is Ellipsis]
@@ -41,7 +44,7 @@ def read_index(key: Any, shape: tuple[int, ...]) -> tuple[list[range], list[int 
             continue
         axis = len(picks)
         if isinstance(part, slice):
-            picks.append(range(*part.indices(shape[axis])))
+            picks.append(_read_slice(part, shape[axis]))
             places.append(axis)
         else:
             position = _read_position(part, shape[axis], axis)
@@ -49,12 +52,21 @@ def read_index(key: Any, shape: tuple[int, ...]) -> tuple[list[range], list[int 
     return picks, places
 
 
+def _read_slice(part: slice, extent: int) -> range:
+    """Return the positions that a slice names."""
+    try:
+        return range(*part.indices(extent))
+    except TypeError:
+        message = f"{cut(repr(part))} is no slice of an axis; give integers"
+        raise QuantizedTypeError(message) from None
+    except ValueError:
+        fix = "give a step of at least 1, or below 0"
+        raise SchemeError(f"a slice has step 0; {fix}", field="key", value=part, fix=fix) from None
+
+
 def _read_position(part: Any, extent: int, axis: int) -> int:
     """Return a position on an axis, counted from its start."""
-    try:
-        position = None if isinstance(part, (bool, np.bool_)) else operator.index(part)
-    except TypeError:
-        position = None
+    position = whole_number(part)
     if position is None:
         message = (
             f"an index is made of integers, slices, ... and None, not {type(part).__name__}; "
@@ -77,7 +89,7 @@ def read_positions(indices: Any, extent: int, axis: int) -> np.ndarray[Any, np.d
     QuantizedTypeError
         If they are no integers.
     """
-    array = np.asarray(indices)
+    array = as_array(indices)
     if array.dtype.kind not in "iu" and array.size:
         message = f"indices have dtype {array.dtype}; give integers"
         raise QuantizedTypeError(message)
@@ -97,15 +109,32 @@ def axes_named(axis: Any, rank: int) -> tuple[int, ...]:
     ------
     numpy.exceptions.AxisError
         If one is not an axis.
-    ValueError
+    QuantizedTypeError
+        If one is no integer.
+    SchemeError
         If one is named twice.
     """
     if axis is None:
         return tuple(range(rank))
-    several = axis if np.ndim(axis) else (axis,)
-    named = tuple(operator.index(each) for each in several)
+    named = whole_numbers(axis if is_several(axis) else (axis,))
+    if named is None:
+        raise _no_axis(axis)
     found = tuple(normalize_axis_index(each, rank) for each in named)
     if len(set(found)) < len(found):
-        message = f"the axes {named} name one axis twice; name each once"
-        raise ValueError(message)
+        fix = "name each once"
+        message = f"the axes {named} name one axis twice; {fix}"
+        raise SchemeError(message, field="axis", value=axis, fix=fix)
     return found
+
+
+def axis_named(axis: Any, rank: int) -> int:
+    """Return the one axis that an int names; what is wrong with it is said by ``axes_named``."""
+    named = whole_number(axis)
+    if named is None:
+        raise _no_axis(axis)
+    return normalize_axis_index(named, rank)
+
+
+def _no_axis(axis: Any) -> QuantizedTypeError:
+    message = f"{cut(repr(axis))} names no axis; give an integer, or a tuple where several may be"
+    return QuantizedTypeError(message)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import operator
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
-from numpy.lib.array_utils import normalize_axis_index
 
-from qnumba.errors import QuantizedTypeError, SchemeError
+from qnumba.errors import QuantizedTypeError, SchemeError, cut
+from qnumba.fields import whole_number, whole_numbers
 from qnumba.moves.blocks import (
     Axis,
     InexactMoveError,
@@ -21,12 +21,13 @@ from qnumba.moves.blocks import (
 )
 from qnumba.moves.encode import encode_again
 from qnumba.moves.held import Held, Parts, like, parts_of, rebuilt
+from qnumba.moves.index import axis_named
 from qnumba.moves.methods import Moves
 from qnumba.moves.words import codes_of, pack, packed_axis, per_word
 from qnumba.params import Params
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from qnumba.scheme import Scheme
 
@@ -66,7 +67,7 @@ def concatenate(arrays: Sequence[Q], axis: int | None = 0, *, requantize: bool =
         given = [q.reshape(-1, requantize=requantize) for q in given]
         axis = 0
     rank = len(given[0].shape)
-    along = normalize_axis_index(operator.index(axis), rank)
+    along = axis_named(axis, rank)
     others = {(*q.shape[:along], *q.shape[along + 1 :]) for q in given}
     if len(others) > 1 or any(len(q.shape) != rank for q in given):
         raise _bad_shapes("concatenate", given, f"agree in all extents but that of axis {along}")
@@ -135,21 +136,20 @@ def split(
     InexactMoveError
         If a cut goes through a block, so that a part would start with a piece of one.
     SchemeError
-        If the axis does not divide into that many equal parts.
+        If the axis does not divide into that many equal parts, or the positions are no integers.
     """
     (q,) = _require_arrays([q], "split")
-    along = normalize_axis_index(operator.index(axis), len(q.shape))
+    along = axis_named(axis, len(q.shape))
     extent = q.shape[along]
-    try:
-        parts = operator.index(sections)  # type: ignore[arg-type]
-    except TypeError:
-        cuts = [operator.index(cut) for cut in sections]  # type: ignore[union-attr]
-    else:
-        if parts < 1 or extent % parts:
+    cuts = whole_numbers(sections)
+    if cuts is None:
+        parts = whole_number(sections)
+        if parts is None or parts < 1 or extent % parts:
             fix = "give a number that divides it, or the positions to cut at"
-            message = f"axis {along} of extent {extent} has no {parts} equal parts; {fix}"
-            raise SchemeError(message, field="sections", value=parts, fix=fix)
-        cuts = [extent // parts * part for part in range(1, parts)]
+            given = cut(repr(sections))
+            message = f"axis {along} of extent {extent} has no {given} equal parts; {fix}"
+            raise SchemeError(message, field="sections", value=sections, fix=fix)
+        cuts = tuple(extent // parts * part for part in range(1, parts))
     edges = [0, *cuts, extent]
     before = (slice(None),) * along
     return [
@@ -167,7 +167,7 @@ def _joined(arrays: list[Q], axis: int) -> Q:
         raise inexact(problem, "bring all to one scheme", field="arrays", value=names)
     joined = like(filled[0], _joined_parts([parts_of(q) for q in filled], axis))
     if any(q.options != joined.options for q in filled):
-        joined.options = ""
+        joined._made = (joined.source_dtype, "")  # noqa: SLF001 - it was made here
     return joined
 
 
@@ -235,7 +235,7 @@ def _unequal(what: str, scheme: Scheme) -> InexactMoveError:
 
 def _require_arrays(arrays: Iterable[Q], what: str) -> list[Q]:
     """Return the arrays as a list, if there are some and all are quantized."""
-    given: list[Any] = list(arrays)
+    given: list[Any] = list(arrays) if isinstance(arrays, Iterable) else [arrays]
     for q in given:
         if not isinstance(q, Moves):
             message = f"{what} takes quantized arrays here, got {type(q).__name__}; "

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.lib.array_utils import normalize_axis_index
 
 from qnumba.errors import SchemeError
 from qnumba.moves import convert
 from qnumba.moves.axes import Axes
 from qnumba.moves.gather import gathered
 from qnumba.moves.held import parts_of
-from qnumba.moves.index import axes_named, read_index, read_positions
+from qnumba.moves.index import axes_named, axis_named, read_index, read_positions
 from qnumba.moves.select import select
 from qnumba.moves.shapes import reshaped
 
@@ -131,7 +130,7 @@ class Moves(Axes):
             If a position is outside the axis.
         """
         shape = (self.size,) if axis is None else self.shape
-        along = normalize_axis_index(0 if axis is None else axis, len(shape))
+        along = axis_named(0 if axis is None else axis, len(shape))
         positions = read_positions(indices, shape[along], along)
         inner = positions.shape
         picks: list[Any] = [range(extent) for extent in shape]
@@ -175,7 +174,7 @@ class Moves(Axes):
         IndexError
             If a position is outside the axis.
         """
-        along = normalize_axis_index(axis, len(self.shape))
+        along = axis_named(axis, len(self.shape))
         positions = read_positions(indices, self.shape[along], along)
         source = self._widened(positions.shape, along)
         return self._moved(

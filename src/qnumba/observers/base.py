@@ -7,19 +7,22 @@ of a summary. Everything else follows from them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from numbers import Real
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from qnumba.calibrate import block_finder, calibrate
-from qnumba.errors import DataError, DecodeError, QuantizedTypeError, SchemeError
+from qnumba.errors import DataError, DecodeError, QuantizedTypeError, SchemeError, cut
 from qnumba.inputs import as_array, as_native, nonfinite_error
 from qnumba.layout import Plan, plan
 from qnumba.params import Method, Nonfinite, Options, QParams, ScaleRounding
 from qnumba.scheme import Scheme
-from qnumba.validate import as_scheme, require, require_options
+from qnumba.validate import as_scheme, as_shape, require, require_options
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import ArrayLike, NDArray
     from typing_extensions import Self
 
@@ -202,7 +205,7 @@ class Observer(ABC):
             settings = {name: state[name] for name in ("scheme", "nonfinite", *kind.settings)}
             observer: Observer = kind(**settings)
             observer._restore(state)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (LookupError, ArithmeticError, TypeError, ValueError, AttributeError) as error:
             raise DecodeError(f"this is no state of an observer: {error!r}") from error
         return observer
 
@@ -257,7 +260,7 @@ class Observer(ABC):
         if state["summary"] is None:
             return
         scheme = self.scheme or _WHOLE
-        shape = None if state["shape"] is None else tuple(state["shape"])
+        shape = None if state["shape"] is None else as_shape(state["shape"])
         sizes = (shape or ()) if scheme.block is not None else ()
         dtype = np.dtype(state["dtype"])
         empty = np.zeros([0] * len(sizes) or [0], dtype)
@@ -282,6 +285,13 @@ class Observer(ABC):
             message = f"it kept ranges for block={self._setting('block')}, not {known.block}; {fix}"
             raise SchemeError(message, field="block", value=known.block, fix=fix)
         return known
+
+
+def require_number(field: str, given: Any, fits: Callable[[Any], bool], fix: str) -> None:
+    """Refuse a setting that is no real number, or not one that fits."""
+    if not (isinstance(given, Real) and not isinstance(given, bool) and fits(given)):
+        message = f"{field} is {cut(repr(given))}; {fix}"
+        raise SchemeError(message, field=field, value=given, fix=fix)
 
 
 def range_params(

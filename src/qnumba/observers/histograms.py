@@ -14,9 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qnumba.errors import SchemeError
+from qnumba.errors import SchemeError, cut
+from qnumba.fields import is_several
 from qnumba.formats import SCALES
-from qnumba.observers.base import Observer, Range, Summary, block_index, range_params
+from qnumba.observers.base import (
+    Observer,
+    Range,
+    Summary,
+    block_index,
+    range_params,
+    require_number,
+)
 from qnumba.observers.groups import group_sums, pieces
 from qnumba.observers.ranges import join_ranges, range_of
 from qnumba.params import QParams
@@ -53,10 +61,9 @@ class _Histogram(Observer):
         nonfinite: Nonfinite = "raise",
     ) -> None:
         super().__init__(scheme, nonfinite=nonfinite)
+        fix = f"give a whole number from 0 to {MAX_BITS}"
+        require_number("bits", bits, lambda number: number in range(MAX_BITS + 1), fix)
         self.bits = bits
-        if bits not in range(MAX_BITS + 1):
-            fix = f"give a whole number from 0 to {MAX_BITS}"
-            raise SchemeError(f"bits is {bits!r}; {fix}", field="bits", value=bits, fix=fix)
 
     @property
     def _bins(self) -> int:
@@ -130,11 +137,9 @@ class Percentile(_Histogram):
         nonfinite: Nonfinite = "raise",
     ) -> None:
         super().__init__(scheme, bits=bits, nonfinite=nonfinite)
+        fix = "give a number above 0, up to 100"
+        require_number("percentile", percentile, lambda number: 0 < number <= 100, fix)  # noqa: PLR2004 - percent
         self.percentile = percentile
-        if not 0 < percentile <= 100:  # noqa: PLR2004 - percent
-            fix = "give a number above 0, up to 100"
-            message = f"percentile is {percentile}; {fix}"
-            raise SchemeError(message, field="percentile", value=percentile, fix=fix)
 
     def _range(self, summary: Summary, scheme: Scheme) -> Range:
         rest = 1 - Fraction(str(self.percentile)) / 100  # as written: 99.9 is 999/1000
@@ -204,11 +209,13 @@ class MSE(_Histogram):
         nonfinite: Nonfinite = "raise",
     ) -> None:
         super().__init__(scheme, bits=bits, nonfinite=nonfinite)
-        self.ratios = tuple(float(ratio) for ratio in ratios)
-        if not self.ratios or not all(0 < ratio <= 1 for ratio in self.ratios):
-            fix = "give numbers above 0, up to 1"
-            message = f"ratios are {self.ratios}; {fix}"
+        fix = "give a sequence of numbers above 0, up to 1"
+        if not is_several(ratios) or not len(ratios):
+            message = f"ratios are {cut(repr(ratios))}; {fix}"
             raise SchemeError(message, field="ratios", value=ratios, fix=fix)
+        for ratio in ratios:
+            require_number("ratios", ratio, lambda number: 0 < number <= 1, fix)
+        self.ratios = tuple(float(ratio) for ratio in ratios)
 
     def _range(self, summary: Summary, scheme: Scheme) -> Range:
         del scheme

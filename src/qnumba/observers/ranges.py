@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from qnumba.errors import SchemeError
-from qnumba.observers.base import Observer, Range, Summary, block_index, reduce_blocks
+from qnumba.observers.base import (
+    Observer,
+    Range,
+    Summary,
+    block_index,
+    reduce_blocks,
+    require_number,
+)
 from qnumba.observers.groups import group_sums, pieces
 
 if TYPE_CHECKING:
@@ -134,10 +141,8 @@ class MovingAverage(Observer):
         nonfinite: Nonfinite = "raise",
     ) -> None:
         super().__init__(scheme, nonfinite=nonfinite)
+        require_number("rate", rate, lambda number: 0 <= number <= 1, "give a number from 0 to 1")
         self.rate = float(rate)
-        if not 0 <= self.rate <= 1:
-            fix = "give a number from 0 to 1"
-            raise SchemeError(f"rate is {rate}; {fix}", field="rate", value=rate, fix=fix)
 
     def _summarize(self, numbers: NDArray[Any], finite: NDArray[np.bool_], layout: Plan) -> Summary:
         del finite

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import struct
 import zlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from qnumba.errors import DecodeError, QuantizationError
+from qnumba.formats import MAX_RANK
 from qnumba.layout import plan as plan_of
 from qnumba.scheme import Scheme
 from qnumba.serialize import record
 from qnumba.serialize.scales import flat_view
-from qnumba.validate import require
+from qnumba.validate import as_shape, require
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -31,8 +31,6 @@ SECTIONS = (*record.SECTIONS, "table")
 # magic, version, checksum, length, lengths of four texts, rank, 0, and (offset, length) by section
 HEADER = struct.Struct("<8s2IQ4H2I10Q")
 CHECKSUM = slice(12, 16)  # the one field that the checksum does not cover
-MAX_RANK = 64  # what NumPy allows
-MAX_ELEMENTS = 2**60 - 1  # as float64 they still have a size in bytes
 SHOWN = 100  # characters that an error quotes of a text that may be anything
 
 
@@ -230,11 +228,9 @@ def _read_texts(view: memoryview, lengths: tuple[int, ...]) -> list[str]:
 
 def _read_plan(text: str, shape: tuple[int, ...], dtype: str) -> Plan:
     """Return the plan of a header's scheme and shape, if they and the dtype make an array."""
-    if math.prod(max(extent, 1) for extent in shape) > MAX_ELEMENTS:
-        raise DecodeError(f"no array can have the shape {shape}")
     try:
         scheme = Scheme.parse(text)
-        require(scheme, shape, dtype)
+        require(scheme, as_shape(shape), dtype)
     except QuantizationError as error:
         raise DecodeError(f"the header describes no array: {str(error)[:SHOWN]}") from error
     if str(scheme) != text:

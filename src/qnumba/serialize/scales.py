@@ -151,17 +151,17 @@ def flat_view(buffer: Buffer) -> memoryview:
     Raises
     ------
     QuantizedTypeError
-        If it is no buffer, or a strided one.
+        If it is no buffer, a strided one, or one of items that are no bytes and no numbers.
     """
     try:
         view = memoryview(buffer).toreadonly()
-    except TypeError:
-        message = f"expected bytes, a memoryview, an mmap or an array, got {type(buffer).__name__}"
-        raise QuantizedTypeError(message) from None
-    if not view.c_contiguous:
-        message = "the buffer is strided; give contiguous bytes, such as bytes(buffer)"
-        raise QuantizedTypeError(message)
-    return view.cast("B") if view.nbytes else memoryview(b"")
+        if view.c_contiguous:
+            return view.cast("B") if view.nbytes else memoryview(b"")
+        problem = "it is strided; give contiguous bytes, such as bytes(buffer)"
+    except (TypeError, ValueError, BufferError) as error:
+        problem = str(error)
+    message = f"expected bytes, a memoryview, an mmap or an array, got {type(buffer).__name__}"
+    raise QuantizedTypeError(f"{message}: {problem}")
 
 
 def _are_legal(scales: NDArray[np.float32]) -> NDArray[np.bool_]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from qnumba.errors import QuantizationError, SchemeError
+from qnumba.errors import QuantizationError, SchemeError, cut
+from qnumba.fields import whole_number
 from qnumba.formats import FLOATS
 from qnumba.inputs import as_array
 from qnumba.params import Options
@@ -40,12 +41,17 @@ class Chooser:
         on_invalid: Any,
         options: dict[str, Any],
     ) -> None:
-        self.include, self.exclude = _patterns(include), _patterns(exclude)
+        self.include = _patterns(include, "include")
+        self.exclude = _patterns(exclude, "exclude")
         schemes = scheme if isinstance(scheme, Mapping) else {"*": scheme}
         self.schemes = {
             pattern: None if given is None else as_scheme(given)
             for pattern, given in schemes.items()
         }
+        if whole_number(min_size) is None:
+            fix = "give a number of elements"
+            message = f"min_size is {cut(repr(min_size))}; {fix}"
+            raise SchemeError(message, field="min_size", value=min_size, fix=fix)
         self.min_size = min_size
         named_policy = isinstance(on_invalid, str) and on_invalid in {"skip", "raise"}
         self.policy = on_invalid if named_policy else as_scheme(on_invalid)
@@ -129,13 +135,15 @@ def _require_fit(leaf: Any, scheme: Scheme) -> None:
     require(scheme, tuple(leaf.shape), dtype_name(leaf))
 
 
-def _patterns(given: Any) -> tuple[str, ...]:
-    patterns = (given,) if isinstance(given, str) else tuple(given)
+def _patterns(given: Any, field: str) -> tuple[str, ...]:
+    """Return patterns; a set of them will do, as their order says nothing."""
+    several = isinstance(given, Iterable) and not isinstance(given, (str, bytes))
+    patterns = tuple(given) if several else (given,)
     for pattern in patterns:
         if not isinstance(pattern, str):
             fix = 'give text such as "encoder.*.weight"'
-            message = f"{pattern!r} is no pattern; {fix}"
-            raise SchemeError(message, field="include", value=pattern, fix=fix)
+            message = f"{cut(repr(pattern))} is no pattern; {fix}"
+            raise SchemeError(message, field=field, value=pattern, fix=fix)
     return patterns
 
 

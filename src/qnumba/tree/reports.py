@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 HEAD = ("path", "scheme", "bits", "SNR dB", "relative", "largest", "clipped", "dead blocks")
 NUMBERS = set(HEAD[2:])
+FIGURES = {"bits_per_value": ".4g", "snr": ".1f", "relative_rms": ".3g", "max_error": ".3g"}
 
 
 @dataclass(frozen=True, repr=False)
@@ -48,7 +49,12 @@ class TreeReport:
     @property
     def worst(self) -> tuple[str, ...]:
         """The paths, that of the lowest signal to noise ratio first."""
-        return tuple(sorted(self.figures, key=lambda path: float(self.figures[path]["snr"])))
+        return tuple(sorted(self.figures, key=self._quality))
+
+    def _quality(self, path: str) -> float:
+        """Return what grows with the signal to noise ratio; an infinite error has no figure."""
+        relative = self.figures[path]["relative_rms"]
+        return -math.inf if relative is None else -float(relative)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figures by path, fit for JSON."""
@@ -127,10 +133,10 @@ def _cells(path: str, found: dict[str, Any]) -> tuple[str, ...]:
     return (
         path,
         found["scheme"],
-        f"{found['bits_per_value']:.4g}",
-        f"{found['snr']:.1f}",
-        f"{found['relative_rms']:.3g}",
-        f"{found['max_error']:.3g}",
+        *(
+            "-" if found[name] is None else format(found[name], form)
+            for name, form in FIGURES.items()
+        ),
         f"{found['clipped']:,}",
         f"{found['dead_blocks']:,}",
     )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from qnumba.errors import SchemeError, cut
 from qnumba.params import QParams
 from qnumba.qarray import QArray
 from qnumba.scheme import Scheme
@@ -21,6 +22,7 @@ from qnumba.scheme import Scheme
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+MAX_DEPTH = 256
 OPAQUE = (QArray, QParams, Scheme)  # leaves, whatever they are made of
 
 
@@ -29,7 +31,7 @@ def leaves(tree: Any) -> Iterator[tuple[str, Any]]:
     seen: dict[int, Any] = {}  # keeps the objects alive, so that no id is used twice
 
     def enter(path: tuple[str, ...], node: Any) -> Iterator[tuple[str, Any]]:
-        parts = _children(node)
+        parts = _children(node, path)
         if parts is None:
             yield ".".join(path), node
         elif id(node) not in seen:
@@ -51,7 +53,7 @@ def rebuild(tree: Any, replace: Callable[[str, Any], Any]) -> Any:
     def build(path: tuple[str, ...], node: Any) -> Any:
         if id(node) in made:
             return made[id(node)][1]
-        parts = _children(node)
+        parts = _children(node, path)
         if parts is None:
             new = replace(".".join(path), node)
         elif isinstance(node, tuple):
@@ -80,8 +82,18 @@ def is_array(leaf: Any) -> bool:
     return described and any(hasattr(leaf, name) for name in protocols)
 
 
-def _children(node: Any) -> list[tuple[str, Any]] | None:
-    """Return the parts of a container with their names; None for a leaf."""
+def _children(node: Any, path: tuple[str, ...]) -> list[tuple[str, Any]] | None:
+    """Return the parts of a container with their names; None for a leaf.
+
+    Raises
+    ------
+    SchemeError
+        If it is too far down: Python's stack has an end.
+    """
+    if len(path) > MAX_DEPTH:
+        fix = f"nest at most {MAX_DEPTH} containers"
+        message = f"{cut('.'.join(path))} is too far down a tree; {fix}"
+        raise SchemeError(message, field="params", fix=fix)
     if isinstance(node, Mapping):
         return [(str(key), node[key]) for key in node]
     if _is_named(node):
