@@ -152,6 +152,7 @@ def test_import_loads_numpy_and_nothing_else_of_weight():
 
 def test_public_names_are_the_list():
     assert set(qnumba.__all__) == PUBLIC
+    assert set(dir(qnumba)) == PUBLIC | {"__version__"}
     for name in qnumba.__all__:
         assert getattr(qnumba, name) is not None
 

@@ -53,7 +53,7 @@ def test_everything_of_a_model_is_in_its_place():
 
 def test_a_tree_without_end_is_refused():
     tree: Any = normal(4, 16)
-    for _ in range(200):
+    for _ in range(100):
         tree = ({"a": [tree]},) if isinstance(tree, dict) else {"a": tree}
     assert len(list(leaves(quantize_tree(tree, "int8")))) == 1
     for wrap in (lambda part: [part], lambda part: {"a": part}, lambda part: (part,)):

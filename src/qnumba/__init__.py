@@ -41,3 +41,7 @@ __all__ = [
     "validate",
     "warmup",
 ]
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])

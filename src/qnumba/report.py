@@ -212,11 +212,11 @@ def report(x: ArrayLike, q: QArray) -> Report:
         shape=q.shape,
         snr=_decibels(found),
         max_error=float(found.peak.max(initial=0)),
-        mean_error=error_unit * found.total / max(q.size - found.nonfinite, 1),
+        mean_error=error_unit * (found.total / max(q.size - found.nonfinite, 1)),
         p99_error=_percentile(native, found),
         relative_rms=error_unit / unit * math.sqrt(found.noise / found.signal)
         if found.signal
-        else math.inf * bool(found.noise),
+        else (math.inf if found.noise else 0.0),
         clipped=found.clipped,
         dead_blocks=int(dead.sum()),
         blocks=dead.size,
@@ -258,7 +258,8 @@ def _measure(x: NDArray[Any], q: QArray, layout: Plan) -> _Measured:
     ends = _ends(q, layout)
     parts = list(slabs(shape, _CHUNK)) if x.size else []
     sizes = [[np.abs(part).max() for part in _errors(x[at], error[at])] for at in parts]
-    found.units = unit, error_unit = [_unit(max(each)) for each in zip([0, 0], *sizes, strict=True)]
+    unit, error_unit = (_unit(max(each)) for each in zip([0, 0], *sizes, strict=True))
+    found.units = unit, error_unit
     for at in parts:
         numbers, apart = _errors(x[at], error[at])
         is_finite, decoded = np.isfinite(x[at]), error[at]

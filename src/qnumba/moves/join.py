@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,7 +26,7 @@ from qnumba.moves.words import codes_of, pack, packed_axis, per_word
 from qnumba.params import Params
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from qnumba.scheme import Scheme
 
@@ -235,7 +234,7 @@ def _unequal(what: str, scheme: Scheme) -> InexactMoveError:
 
 def _require_arrays(arrays: Iterable[Q], what: str) -> list[Q]:
     """Return the arrays as a list, if there are some and all are quantized."""
-    given: list[Any] = list(arrays) if isinstance(arrays, Iterable) else [arrays]
+    given: list[Any] = list(arrays) if hasattr(arrays, "__iter__") else [arrays]
     for q in given:
         if not isinstance(q, Moves):
             message = f"{what} takes quantized arrays here, got {type(q).__name__}; "

@@ -289,7 +289,7 @@ class Observer(ABC):
 
 def require_number(field: str, given: Any, fits: Callable[[Any], bool], fix: str) -> None:
     """Refuse a setting that is no real number, or not one that fits."""
-    if not (isinstance(given, Real) and not isinstance(given, bool) and fits(given)):
+    if isinstance(given, bool) or not isinstance(given, Real) or not fits(given):
         message = f"{field} is {cut(repr(given))}; {fix}"
         raise SchemeError(message, field=field, value=given, fix=fix)
 
