@@ -97,6 +97,7 @@ EXACT = {
     "every second": (lambda: Q[:, ::2], (8,), 30),
     "one of every block": (lambda: Q[:, 3::16], (1,), 30),
     "single elements": (lambda: Q.take([3, 70, 20], 1), (1,), 18),
+    "neighbours across an edge": (lambda: Q.take([16, 15], 1), (1,), 12),
     "blocks in another order": (lambda: Q.take([*range(32, 48), *range(16)], 1), None, 12),
     "blocks repeated": (lambda: Q.take([5] * 16 + [20] * 16, 1), None, 12),
     "flip": (lambda: Q.flip(), None, 30),

@@ -134,6 +134,7 @@ def given_params(params: Any, layout: Plan, options: Options) -> Params:
         scales = store_scale(scales, layout.scale, rule)
     # Of its own: what is quantized must not change when the caller's arrays do.
     scales = np.array(scales, np.float32, order="C")
+    scales += np.float32(0)  # which makes -0 a plain 0
     return Params(scales, given.global_scale, given.zero_points)
 
 

@@ -47,11 +47,13 @@ class Report:
     snr : float
         Signal to noise ratio in dB: 10 log10(sum x**2 / sum (x - y)**2). Infinite if exact.
     max_error, mean_error, p99_error : float
-        Largest, mean and 99th percentile absolute error.
+        Largest, mean and 99th percentile absolute error, of what `q` decodes to in float32, or in
+        float64 where x is float64.
     relative_rms : float
         sqrt(sum (x - y)**2 / sum x**2).
     clipped : int
-        Values more than half a step beyond the ends of their block's range.
+        Values more than half a step beyond the ends of their block's range, give or take a
+        millionth of it; in a block with a scale of 0, every value other than 0.
     dead_blocks : int
         Blocks with values other than 0 that all became 0: the scale is too coarse.
     blocks : int
@@ -213,7 +215,7 @@ def report(x: ArrayLike, q: QArray) -> Report:
         snr=_decibels(found),
         max_error=float(found.peak.max(initial=0)),
         mean_error=error_unit * (found.total / max(q.size - found.nonfinite, 1)),
-        p99_error=_percentile(native, found),
+        p99_error=min(_percentile(native, found), float(found.peak.max(initial=0))),
         relative_rms=error_unit / unit * math.sqrt(found.noise / found.signal)
         if found.signal
         else (math.inf if found.noise else 0.0),

@@ -99,8 +99,7 @@ def runs_of_indices(indices: NDArray[np.int64], block: int) -> Runs:
     numbers = indices // block
     ends = np.append(np.flatnonzero(np.diff(numbers)) + 1, [indices.size] * bool(indices.size))
     ends = ends.astype(np.int64)
-    follows = indices.size > 1 and bool((np.abs(np.diff(indices)) == 1).all())
-    return Runs(numbers[ends - 1], ends, follows)
+    return Runs(numbers[ends - 1], ends, cut=False)
 
 
 def runs_of_joined(extents: Sequence[int], block: int) -> Runs:
