@@ -105,7 +105,7 @@ NOT_WRITTEN = {
     "no mapping": (None, QuantizedTypeError, "NoneType"),
     "list": ([ONE], QuantizedTypeError, "list"),
     "masked": ({"a": np.ma.masked_array(ONE, [0, 1])}, QuantizedTypeError, "filled"),
-    "objects": ({"a": None}, QuantizedTypeError, "object"),
+    "objects": ({"a": None}, QuantizedTypeError, "None is no array"),
     "a name of a part": ({"w": qn.quantize(ONE, "int8"), "w_scale": ONE}, DataError, "'w_scale'"),
     "parts of one name": (
         {name: qn.quantize(ONE, "int8") for name in ("w", "w_scale")},
