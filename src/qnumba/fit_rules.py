@@ -24,13 +24,18 @@ class DtypeCase(NamedTuple):
 
 
 class ParamsCase(NamedTuple):
-    """A scheme, the grid its scales must have (None: unknown) and the parameters given."""
+    """A scheme, the grid its scales must have (None: unknown) and what the parameters given are.
+
+    ``points_shape`` is None without zero points; ``least`` and ``greatest`` are their ends.
+    """
 
     scheme: Any
     grid: tuple[int, ...] | None
-    params: Any
-    least: float
-    greatest: float
+    scales_shape: tuple[int, ...]
+    has_global: bool
+    points_shape: tuple[int, ...] | None
+    least: int
+    greatest: int
     finite: bool
 
 
@@ -75,41 +80,38 @@ DTYPE_RULES: tuple[Rule, ...] = (
 PARAMS_RULES: tuple[Rule, ...] = (
     Rule(
         "global_scale",
-        lambda s: s.params.global_scale is not None and not s.scheme.two_level,
+        lambda s: s.has_global and not s.scheme.two_level,
         "{s.scheme} does not take a per-tensor scale",
         "drop global_scale, or give the scheme a block and tensor_scale=F32",
     ),
     Rule(
         "global_scale",
-        lambda s: s.params.global_scale is None and s.scheme.two_level,
+        lambda s: not s.has_global and s.scheme.two_level,
         "{s.scheme} requires a per-tensor scale",
         "give global_scale, for example from calibrate()",
     ),
     Rule(
         "zero_points",
-        lambda s: s.params.zero_points is not None and s.scheme.mode != "affine",
+        lambda s: s.points_shape is not None and s.scheme.mode != "affine",
         "{s.scheme} does not take zero points",
         "drop zero_points, or use mode=affine",
     ),
     Rule(
         "zero_points",
-        lambda s: s.params.zero_points is None and s.scheme.mode == "affine",
+        lambda s: s.points_shape is None and s.scheme.mode == "affine",
         "{s.scheme} requires zero points",
         "give zero_points, one integer per scale",
     ),
     Rule(
         "scales",
-        lambda s: s.grid is not None and s.params.scales.shape != s.grid,
-        "the scales have shape {s.params.scales.shape}, but the block grid is {s.grid}",
+        lambda s: s.grid is not None and s.scales_shape != s.grid,
+        "the scales have shape {s.scales_shape}, but the block grid is {s.grid}",
         "give one scale per block; a scheme without a block takes a scale of shape ()",
     ),
     Rule(
         "zero_points",
-        lambda s: (
-            s.params.zero_points is not None and s.params.zero_points.shape != s.params.scales.shape
-        ),
-        "the zero points have shape {s.params.zero_points.shape}, but the scales have shape "
-        "{s.params.scales.shape}",
+        lambda s: s.points_shape is not None and s.points_shape != s.scales_shape,
+        "the zero points have shape {s.points_shape}, but the scales have shape {s.scales_shape}",
         "give one zero point per scale",
     ),
     Rule(
@@ -121,7 +123,7 @@ PARAMS_RULES: tuple[Rule, ...] = (
     Rule(
         "zero_points",
         lambda s: (
-            s.params.zero_points is not None
+            s.points_shape is not None
             and not (
                 VALUES[s.scheme.value].lo <= s.least and s.greatest <= VALUES[s.scheme.value].hi
             )

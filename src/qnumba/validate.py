@@ -296,24 +296,35 @@ def _option_faults(scheme: Scheme, options: Options) -> tuple[SchemeError, ...]:
 def _params_faults(
     scheme: Scheme, shape: tuple[int, ...] | None, params: QParams
 ) -> tuple[SchemeError, ...]:
-    points = np.zeros(1) if params.zero_points is None else params.zero_points
+    scales, over, points = params.scales, params.global_scale, params.zero_points
+    grid = () if scheme.block is None else None if shape is None else plan(scheme, shape).grid
+    least, greatest = (0, 0) if points is None else map(int, _ends(points))
+    shape_of_points = None if points is None else points.shape
+    finite = _finite(params)
     case = ParamsCase(
-        scheme,
-        () if scheme.block is None else None if shape is None else plan(scheme, shape).grid,
-        params,
-        int(points.min(initial=0)),
-        int(points.max(initial=0)),
-        _finite(params),
+        scheme, grid, scales.shape, over is not None, shape_of_points, least, greatest, finite
     )
-    return tuple(_broken(PARAMS_RULES, case, scheme))
+    return _params_case_faults(case)
+
+
+@memo
+def _params_case_faults(case: ParamsCase) -> tuple[SchemeError, ...]:
+    return tuple(_broken(PARAMS_RULES, case, case.scheme))
+
+
+def _ends(numbers: NDArray[Any]) -> tuple[Any, Any]:
+    """Return the smallest and the largest of some numbers: NaN if one is, 0 if there is none."""
+    if numbers.ndim == 0:
+        return numbers[()], numbers[()]
+    return (numbers.min(), numbers.max()) if numbers.size else (0, 0)
 
 
 def _finite(params: QParams) -> bool:
     """Return whether every scale, and its product with the global scale, is a finite size."""
-    scales = np.asarray(params.scales, np.float64)
-    if params.global_scale is not None:
-        scales = np.append(scales * float(params.global_scale), float(params.global_scale))
-    return bool(np.all((scales >= 0) & (scales <= SCALES["F32"].max)))
+    over = 1.0 if params.global_scale is None else float(params.global_scale)
+    least, greatest = map(float, _ends(params.scales))
+    most = SCALES["F32"].max
+    return 0 <= over <= most and least >= 0 and greatest <= most and greatest * over <= most
 
 
 def _broken(rules: tuple[Rule, ...], case: Any, scheme: Scheme) -> Iterator[SchemeError]:
