@@ -2,7 +2,7 @@
 
 Here a plan and its arrays become the arguments of a kernel. ``jobs.py`` makes the plan's numbers,
 ``kernels.py``, ``chunks.py`` and ``packing.py`` loop, ``ranges.py``, ``scales.py`` and ``tiles.py``
-calculate, with the loops over one run of values that ``runs.py`` names.
+calculate, with the loops over runs of values that ``runs.py`` names.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kernel of ranges over large blocks: each block in chunks, so that threads share one block.
+"""Kernels of ranges over large blocks: each block in chunks, so that threads share one block.
 
 A chunk is 65536 values of a block in row-major order. The order in which a mean adds them is part
 of the contract: see docs/numerics.md.

@@ -1,4 +1,4 @@
-"""How kernels are compiled, cached and run: the only place that calls Numba's decorators.
+"""How kernels are compiled, cached and run: the only place that calls njit.
 
 Compiled kernels stay on disk. Numba keeps them as long as the file of the kernel itself is
 unchanged; a kernel is made of several files here, so the stamp that Numba compares is replaced by

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 LARGE_BLOCK = 65536  # values of a block beyond which it is measured in chunks
 TASK = 65536  # values that a thread takes at a time
-BAND_TILE = 524288  # values of an item of several rows: 512 KiB of float32, for the second cache
-AHEAD = TILE  # values in front that are asked for
+BAND_TILE = 524288  # values of an item of several rows: 2 MiB of float32, for the third cache
+AHEAD = 1024  # values in front that are asked for, where an array is read in one stream
 LONG_RUN = 256  # values from which the ragged end of a run no longer matters
 BYTE, HALF_MANTISSA, HALF_TINY, DOUBLE_MANTISSA = 8, 10, 2.0**-24, 52
 KEPT_NAN = {"E4M3": 0x7F, "E5M2": 0x7E}
@@ -41,7 +41,7 @@ _WHOLE = (
     *("power_bias", "power_max", "scale_mantissa"),
 )
 _REAL = (
-    *("half", "smallest", "top", "dead", "half_factor", "float32_max"),
+    *("half", "smallest", "top", "dead", "half_factor"),
     *("scale_max", "scale_zero", "scale_smallest"),
 )
 _FLAGS = (
@@ -109,7 +109,7 @@ def jobs(plan: Plan, options: Options, is_brain: bool) -> Jobs:  # noqa: FBT001 
         measure=_job(**whole | first, measures=True),
         store=_job(**whole, stores=True),
         measure_and_store=_job(**whole | first, measures=True, stores=True),
-        store_and_encode=_job(**whole, stores=True, encodes=True),
+        store_and_encode=_job(**whole | {"ahead": AHEAD}, stores=True, encodes=True),
         measure_to_encode=_job(**whole, measures=True, stores=True, encodes=True),
         encode=_job(**free, encodes=True),
         decode=_job(**free),
@@ -162,10 +162,10 @@ def _whole_blocks(plan: Plan) -> dict[str, Any]:
     bands = 1
     if len(plan.outer) <= 1 and cols == plan.cols:
         bands = max(1, TILE // (band_rows * cols))
-    if band_rows == 1:  # the next tile, once: by who comes last
-        ahead = {"ahead": AHEAD, "ahead_measured": 0}
-    else:  # the next row, by who comes first
-        ahead = {"ahead": AHEAD, "ahead_measured": plan.cols}
+    if band_rows == 1:  # the next tile is asked for while one is encoded
+        ahead = {"ahead": TILE, "ahead_measured": 0}
+    else:  # the next row is asked for while one is measured
+        ahead = {"ahead": TILE, "ahead_measured": plan.cols}
     items = -(-plan.cols // cols) * _groups(plan, bands * band_rows)
     return _items(plan, bands * band_rows, cols, items) | ahead
 

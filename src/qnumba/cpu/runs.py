@@ -2,7 +2,8 @@
 
 These functions are what runs where Numba is switched off (``NUMBA_DISABLE_JIT=1``), so that the
 tests of the kernels can be stepped through. Compiled, each is the loop of the same name in
-``simd_ranges.py``, ``simd_encode.py`` or ``simd_decode.py``.
+``simd_ranges.py``, ``simd_encode.py`` or ``simd_decode.py``, or one of the three above that call
+them for whole vectors.
 
 ``runs`` runs of ``length`` values follow each other from ``x[start]`` on. Beside them stand float32
 scales ``e`` and zero points ``z`` from ``first`` on: one for every value where ``each``, otherwise
@@ -68,7 +69,7 @@ def _decode_any_table(codes, start, runs, length, e, first, each, table, out, to
 
 @compiled_as(simd_ranges.absmax)
 def absmax(x, start, count):
-    """Return the largest magnitude; infinity, or else NaN, where there is one."""
+    """Return the largest magnitude; NaN, or else infinity, where there is one."""
     sizes = np.abs(x[start : start + count])
     return sizes[np.isnan(sizes).argmax()] if np.isnan(sizes).any() else sizes.max(initial=0)
 

@@ -1,8 +1,8 @@
-"""The pieces that loops over one run of values are written with, in LLVM.
+"""The pieces that loops over runs of values are written with, in LLVM.
 
 Auto-vectorisation gives up on short inner loops, so these loops are written out: whole vectors
-first, then single values. ``simd_encode.py`` and ``simd_decode.py`` hold the loops and, with this
-file, all LLVM there is. ``runs.py`` states each loop in plain NumPy and binds it to its name.
+first, then single values. The other ``simd_`` files hold the loops; ``runs.py`` and ``dots.py``
+state each in plain NumPy and bind it to its name.
 """
 
 from __future__ import annotations

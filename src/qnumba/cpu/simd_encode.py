@@ -2,7 +2,7 @@
 
 Functions take an array and an offset into it, never a slice: making one costs as much as a short
 run; and many runs at once, as a call for each would cost as much again. Everything about a format
-is a runtime argument, so that one compiled kernel serves them all.
+is a runtime argument, so that one compiled kernel serves all of a kind.
 ``x`` is of a compute type, float32 or float64; ``e`` holds float32 scales.
 """
 

@@ -77,6 +77,23 @@ def absmax(_typing, x, start, count):
     return x.dtype(x, types.intp, types.intp), emit
 
 
+def _tops_of_long(lanes, first, length, size_at, tops):
+    """Store the largest of each of as many runs as there are lanes, of two vectors or more."""
+    builder, kind = lanes.builder, tops.type.pointee
+    zero, count = ir.Constant(I64, 0), ir.Constant(I64, lanes.width)
+    best = cgutils.alloca_once(builder, kind)
+    found = cgutils.alloca_once(builder, ir.ArrayType(kind, lanes.width))
+    with cgutils.for_range(builder, count) as run:
+        begin = builder.mul(builder.add(first, run.index), length)
+        builder.store(ir.Constant(kind, None), best)
+        with cgutils.for_range_slice(builder, zero, length, count) as (k, _):
+            size = size_at(lanes, builder.add(begin, k))
+            builder.store(lanes.call("umax", builder.load(best), size), best)
+        builder.store(builder.load(best), builder.gep(found, [zero, run.index]))
+    places = [builder.gep(found, [zero, ir.Constant(I64, k)]) for k in range(lanes.width)]
+    builder.store(lanes.maxima([builder.load(place) for place in places]), tops)
+
+
 @intrinsic
 def absmax_runs(_typing, x, start, runs, length, ahead, high, first):
     """Widen high[first:first + runs] by the magnitudes of each run; return their largest.
@@ -109,30 +126,25 @@ def absmax_runs(_typing, x, start, runs, length, ahead, high, first):
         is_whole = builder.and_(length, ir.Constant(I64, real.lanes - 1))
         is_whole = builder.icmp_signed("==", is_whole, zero)
         together = builder.select(is_whole, builder.and_(runs, ir.Constant(I64, -real.lanes)), zero)
-        single = cgutils.alloca_once(builder, lanes.of(real.bits))
-        found = cgutils.alloca_once(builder, ir.ArrayType(lanes.of(real.bits), real.lanes))
-        with cgutils.for_range_slice(builder, zero, together, ir.Constant(I64, real.lanes)) as (
-            run,
-            _,
-        ):
-            with cgutils.for_range(builder, ir.Constant(I64, real.lanes)) as part:
-                begin = builder.mul(builder.add(run, part.index), length)
-                builder.store(lanes.fill(real.bits, 0), single)
-                with cgutils.for_range_slice(
-                    builder, zero, length, ir.Constant(I64, real.lanes)
-                ) as (k, _):
-                    widen(single, size_at(lanes, builder.add(begin, k)))
-                builder.store(builder.load(single), builder.gep(found, [zero, part.index]))
-            tops = lanes.maxima(
-                [
-                    builder.load(builder.gep(found, [zero, ir.Constant(I64, k)]))
-                    for k in range(real.lanes)
-                ]
-            )
-            widen(best, tops)
-            keep(lanes, tops, run)
+        single, tops = (cgutils.alloca_once(builder, lanes.of(real.bits)) for _ in range(2))
+        one = ir.Constant(I64, real.lanes)  # vector
+
+        def vector_at(run, k):
+            run = builder.add(run, ir.Constant(I64, k))
+            return size_at(lanes, builder.mul(run, one))
+
+        with cgutils.for_range_slice(builder, zero, together, one) as (run, _):
+            with builder.if_else(builder.icmp_signed("==", length, one)) as (short, long):
+                with short:
+                    builder.store(
+                        lanes.maxima([vector_at(run, k) for k in range(real.lanes)]), tops
+                    )
+                with long:
+                    _tops_of_long(lanes, run, length, size_at, tops)
+            found = builder.load(tops)
+            widen(best, found)
+            keep(lanes, found, run)
         alone = cgutils.alloca_once(builder, real.bits)
-        narrow = (real.lanes, real.lanes // 2, real.lanes // 4, 1)
         with cgutils.for_range_slice(builder, together, runs, ir.Constant(I64, 1)) as (run, _):
             builder.store(lanes.fill(real.bits, 0), single)
             builder.store(ir.Constant(real.bits, 0), alone)
@@ -145,7 +157,7 @@ def absmax_runs(_typing, x, start, runs, length, ahead, high, first):
                 else:
                     widen(alone, size if some.width == 1 else some.top(size))
 
-            sweep(builder, length, narrow, body)
+            sweep(builder, length, (real.lanes, real.lanes // 2, real.lanes // 4, 1), body)
             widen(alone, lanes.top(builder.load(single)))
             top = builder.load(alone)
             widen(best, lanes.splat(top))
