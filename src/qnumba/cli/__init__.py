@@ -49,7 +49,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             result = args.run(args)
             _print(json.dumps(strict_json(result), indent=2) if args.json else args.show(result))
     except BrokenPipeError:
-        _forget_stdout()
         return PIPE_CLOSED
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -66,6 +65,7 @@ def _print(text: str) -> None:
         print(text, flush=True)
     except OSError as error:
         error.filename = "standard output"
+        _forget_stdout()
         raise
 
 
