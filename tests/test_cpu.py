@@ -175,6 +175,11 @@ def test_what_is_compiled_is_compiled_once_per_dtype_and_kind():
         cpu.dequantize(
             found.words, plan(Scheme.parse(name), x.shape), found.params, np.empty_like(x)
         )
+    packed = plan(Scheme.parse("Q4S block=32:F16"), (4, 512))
+    for writeable in (True, False):
+        codes = np.ones(packed.shape, np.int8)
+        codes.flags.writeable = writeable
+        cpu.pack(codes, packed, np.empty(packed.words_shape, packed.words_dtype))
     floats = 3  # float32, float64, and the bits of 16-bit floats
     for loop in compiled:
         assert len(loop.signatures) <= floats * len(KINDS), loop.signatures

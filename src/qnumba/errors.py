@@ -59,7 +59,10 @@ class QuantizedTypeError(QuantizationError, TypeError):
 
 
 class DataError(QuantizationError, ValueError):
-    """Numbers that cannot be quantized as asked: NaN or infinity, or integers beyond 2**53."""
+    """Arrays that cannot be taken as they are.
+
+    NaN or infinity, integers beyond 2**53, or what a file format has no name or place for.
+    """
 
 
 class DecodeError(QuantizationError, ValueError):

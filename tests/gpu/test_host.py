@@ -298,6 +298,8 @@ def test_decoding_into_a_given_array(device):
         q.dequantize(out=device.empty((4, 63), np.float32))
     with pytest.raises(qn.QuantizedTypeError, match="int32"):
         q.dequantize("int32")
+    with pytest.raises(qn.QuantizedTypeError, match="cannot decode to >f4"):
+        q.dequantize(np.dtype(">f4"))  # no CUDA library has bytes in the other order
 
 
 def test_pack_and_unpack(device):

@@ -14,7 +14,7 @@ import numpy as np
 
 from qnumba import reference
 from qnumba.cpu import chunks, kernels, packing
-from qnumba.cpu.jit import launch
+from qnumba.cpu.jit import as_input, launch
 from qnumba.cpu.jobs import TASK, Job, Jobs, jobs
 from qnumba.formats import GLOBAL_TINY, SCALES, global_max
 from qnumba.params import Options, Params
@@ -96,12 +96,12 @@ def dequantize(words: NDArray[Any], plan: Plan, params: Params, out: NDArray[Any
         out.size,
         work.decode.parts,
         work.decode.step,
-        _as_input(_bytes(words)),
+        as_input(_bytes(words)),
         work.decode.row,
         1.0 if params.global_scale is None else float(params.global_scale),
         work.table,
-        _as_input(params.scales.reshape(-1)),
-        _as_input(_NO_POINTS if points is None else points.reshape(-1)),
+        as_input(params.scales.reshape(-1)),
+        as_input(_NO_POINTS if points is None else points.reshape(-1)),
         _flat(out),
     )
 
@@ -119,7 +119,7 @@ def pack(codes: NDArray[Any], plan: Plan, words: NDArray[Any]) -> None:
             codes.size,
             math.prod(words.shape) // after,
             max(1, TASK // after),
-            _as_input(codes.view(np.uint8).reshape(before, length, after)),
+            as_input(codes.view(np.uint8).reshape(before, length, after)),
             plan.code_bits,
             words.reshape(before, -1, after),
         )
@@ -128,7 +128,7 @@ def pack(codes: NDArray[Any], plan: Plan, words: NDArray[Any]) -> None:
             packing.pack_lines,
             codes.size,
             *packing.pieces(plan.rows, plan.cols),
-            _as_input(_bytes(codes)),
+            as_input(_bytes(codes)),
             plan.cols,
             plan.row_bytes,
             plan.code_bits,
@@ -150,7 +150,7 @@ def unpack(words: NDArray[Any], plan: Plan, codes: NDArray[Any]) -> None:
             packing.unpack_lines,
             codes.size,
             *packing.pieces(plan.rows, plan.cols),
-            _as_input(_bytes(words)),
+            as_input(_bytes(words)),
             plan.cols,
             plan.row_bytes,
             plan.code_bits,
@@ -166,7 +166,7 @@ def _unpack_across(words: NDArray[Any], plan: Plan, codes: NDArray[Any], sign: i
         codes.size,
         before * length,
         max(1, TASK // after),
-        _as_input(words.reshape(before, -1, after)),
+        as_input(words.reshape(before, -1, after)),
         plan.code_bits,
         sign,
         codes.view(np.uint8).reshape(before, length, after),
@@ -194,7 +194,7 @@ def _arrays(
     params: Params | None = None,
 ) -> _Arrays:
     """Return the arrays of a call. Ranges start at 0; symmetric float32 ones become the scales."""
-    x = _as_input(_flat(x))
+    x = as_input(_flat(x))
     compute = "d" if x.dtype.char == "d" else "f"
     low = high = _NO_RANGE[compute]
     if params is not None:
@@ -285,13 +285,6 @@ def _flat(array: NDArray[Any]) -> NDArray[Any]:
 def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
     """Return the bytes of a contiguous array."""
     return array.reshape(-1).view(np.uint8)
-
-
-def _as_input(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a view that cannot be written: Numba compiles anew for each kind, so there is one."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
 
 
 def _as_output(array: NDArray[Any]) -> NDArray[Any]:

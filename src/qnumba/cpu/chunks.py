@@ -47,7 +47,7 @@ def measure_chunk(job, x, block, start, values, sums, found):
     """Measure the values of a block from number ``start`` on; return whether all are finite."""
     band, column = block // job.blocks, block % job.blocks * job.block_cols
     width = min(job.block_cols, job.cols - column)
-    size = band_rows(job, band) * width
+    size = rows_of(job, band) * width
     if job.axes <= 1 and width == job.cols:
         width = size  # the rows follow each other in memory
     stop = min(size, start + CHUNK)
@@ -61,7 +61,7 @@ def measure_chunk(job, x, block, start, values, sums, found):
     position = start
     while position < stop:
         count = min(TILE, stop - position, width - position % width)
-        offset = band_row(job, band, position // width) * job.cols + column + position % width
+        offset = row_of(job, band, position // width) * job.cols + column + position % width
         source, offset = source_of(job, x, offset, count, values, is_widened=False)
         if job.is_mean:
             bad = add_to_lanes(source, offset, count, position - start, sums)
@@ -73,20 +73,6 @@ def measure_chunk(job, x, block, start, values, sums, found):
     if job.is_mean:
         found[HIGH] = add_lanes(sums, lanes)
     return is_finite
-
-
-@inner
-def band_rows(job, band):
-    """Return how many rows a band has."""
-    if job.axes == 1:
-        return min(job.steps[0], job.extents[0] - band * job.steps[0])
-    return rows_of(job, band)
-
-
-@inner
-def band_row(job, band, k):
-    """Return the number of the k-th row of a band."""
-    return band * job.steps[0] + k if job.axes == 1 else row_of(job, band, k)
 
 
 @inner

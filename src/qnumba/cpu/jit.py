@@ -12,6 +12,7 @@ import os
 import threading
 import warnings
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,8 @@ from numba.extending import intrinsic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from numpy.typing import NDArray
 
 # No fastmath, ever: it turns x / e into x * (1 / e). The "python" error model raises on a division
 # by 0, and the branch for it keeps loops from being vectorised.
@@ -114,6 +117,13 @@ def row(dtype: np.dtype[Any], **numbers: Any) -> Any:
     return array if IS_COMPILED else array.view(np.recarray)
 
 
+def as_input(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a view that cannot be written: Numba compiles anew for each kind, so there is one."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
 # --- threads
 
 _one_at_a_time = threading.Lock()
@@ -179,6 +189,7 @@ def launch(function: Callable[..., Any], size: int, parts: int, step: int, *argu
         function(0, parts, *arguments)
 
 
+_code_and_name = attrgetter("library", "fndesc.llvm_func_name")  # of what Numba compiled
 _addresses: dict[tuple[Any, bytes], int] = {}
 
 
@@ -190,9 +201,8 @@ def _address(function: Any, arguments: tuple[Any, ...]) -> Any:
     if key not in _addresses:
         signature = (types.intp, types.intp, *map(numba.typeof, arguments))
         function.compile(signature)
-        compiled = function.overloads[signature]
-        name = compiled.fndesc.llvm_func_name
-        _addresses[key] = compiled.library.get_pointer_to_function(name)
+        code, name = _code_and_name(function.overloads[signature])
+        _addresses[key] = code.get_pointer_to_function(name)
     return _addresses[key]
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from qnumba.cpu.chunks import CHUNK
 from qnumba.cpu.jit import row
 from qnumba.cpu.places import AFFINE, INTEGER, KINDS, LOOKUP, MINIFLOAT, VECTOR
 from qnumba.cpu.room import TILE
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from qnumba.layout import Plan
     from qnumba.params import Options
 
-LARGE_BLOCK = 65536  # values of a block beyond which it is measured in chunks
 TASK = 65536  # values that a thread takes at a time
 BAND_TILE = 524288  # values of an item of several rows: 2 MiB of float32, for the third cache
 AHEAD = 1024  # values in front that are asked for, where an array is read in one stream
@@ -99,11 +99,11 @@ def jobs(plan: Plan, options: Options, is_brain: bool) -> Jobs:  # noqa: FBT001 
     common = _places(plan) | _values(plan, options) | _scales(plan, options)
     common |= {"is_brain": is_brain, "is_mean": options.method == "absmean"}
     size = math.prod(step for _, step in plan.outer) * plan.block_cols
-    chunks = -(-size // LARGE_BLOCK)
+    chunks = -(-size // CHUNK)
     whole, free = common | _whole_blocks(plan), common | _any_rows(plan)
     first = {"ahead_measured": whole["ahead_measured"] or AHEAD}
     blocks = math.prod(plan.grid)
-    reduced = common | {"chunks": chunks, "group_rows": 1}
+    reduced = common | {"chunks": chunks, "group_rows": common["steps"][0]}
     reduced |= {"parts": blocks * chunks, "step": max(1, TASK // size)}
     return Jobs(
         measure=_job(**whole | first, measures=True),
@@ -115,7 +115,7 @@ def jobs(plan: Plan, options: Options, is_brain: bool) -> Jobs:  # noqa: FBT001 
         decode=_job(**free),
         reduce=_job(**reduced),
         reduce_and_store=_job(**reduced, stores=True),
-        is_large=common["is_mean"] or size > LARGE_BLOCK,
+        is_large=common["is_mean"] or size > CHUNK,
         blocks=blocks,
         chunks=chunks,
         edges={"f": _edges(plan, np.float32), "d": _edges(plan, np.float64)},
@@ -145,6 +145,7 @@ def _places(plan: Plan) -> dict[str, Any]:
         "blocks": -(-plan.cols // plan.block_cols),
         "code_bits": code_bits,
         "row_bytes": row_bytes,
+        "has_runs": plan.block_cols % VECTOR == 0 or plan.block_cols >= LONG_RUN,
         "has_neighbours": len(plan.outer) <= 1 and steps[0] == 1,
         "is_direct": code_bits == BYTE and row_bytes == plan.cols,
     }
@@ -162,39 +163,30 @@ def _whole_blocks(plan: Plan) -> dict[str, Any]:
     bands = 1
     if len(plan.outer) <= 1 and cols == plan.cols:
         bands = max(1, TILE // (band_rows * cols))
-    if band_rows == 1:  # the next tile is asked for while one is encoded
-        ahead = {"ahead": TILE, "ahead_measured": 0}
-    else:  # the next row is asked for while one is measured
-        ahead = {"ahead": TILE, "ahead_measured": plan.cols}
-    items = -(-plan.cols // cols) * _groups(plan, bands * band_rows)
-    return _items(plan, bands * band_rows, cols, items) | ahead
+    # While a tile is encoded, the next is asked for; of several rows, the next row while one is
+    # measured.
+    ahead = {"ahead": TILE, "ahead_measured": 0 if band_rows == 1 else plan.cols}
+    return _items(plan, bands * band_rows, cols) | ahead
 
 
 def _any_rows(plan: Plan) -> dict[str, Any]:
-    """Items of any rows, in tasks of about the same size."""
+    """Items of any rows, in tasks of about the same size; of several axes, one band each."""
     cols = min(plan.cols, TASK)
-    rows = max(1, TASK // cols)
-    items = -(-plan.cols // cols) * _groups(plan, rows)
-    return _items(plan, rows, cols, items) | {"ahead": AHEAD}
+    return _items(plan, max(1, TASK // cols), cols) | {"ahead": AHEAD}
 
 
-def _groups(plan: Plan, rows: int) -> int:
-    """Return how many groups of rows there are; of several axes, a group is one band."""
-    if len(plan.outer) <= 1:
-        return -(-plan.rows // rows)
-    return math.prod(-(-extent // step) for extent, step in plan.outer)
-
-
-def _items(plan: Plan, rows: int, cols: int, items: int) -> dict[str, Any]:
-    is_whole = len(plan.outer) <= 1 and cols == plan.cols
+def _items(plan: Plan, rows: int, cols: int) -> dict[str, Any]:
+    """Items of some rows and columns; of several axes, an item has the rows of one band."""
+    is_flat = len(plan.outer) <= 1
+    bands = math.prod(-(-extent // step) for extent, step in plan.outer)
+    col_groups = -(-plan.cols // cols)
     return {
         "group_rows": rows,
         "group_cols": cols,
-        "col_groups": -(-plan.cols // cols),
-        "parts": items,
+        "col_groups": col_groups,
+        "parts": col_groups * (-(-plan.rows // rows) if is_flat else bands),
         "step": max(1, TASK // (rows * cols)),
-        "tile_rows": max(1, TILE // cols) if is_whole else 1,
-        "has_runs": plan.block_cols % VECTOR == 0 or plan.block_cols >= LONG_RUN,
+        "tile_rows": max(1, TILE // cols) if is_flat and cols == plan.cols else 1,
     }
 
 
@@ -258,7 +250,7 @@ def _scales(plan: Plan, options: Options) -> dict[str, Any]:
 
 
 def _edges(plan: Plan, dtype: type[np.floating[Any]]) -> NDArray[Any]:
-    """Return the thresholds of a lookup scheme, or none."""
+    """Return the thresholds of a lookup scheme, and infinities up to those of a small table."""
     table = plan.scheme.table
     edges = np.full(TABLE_LANES - 1, np.inf, dtype)  # small tables are searched in registers
     if table is not None:

@@ -107,11 +107,11 @@ def encode_item(job, x, place, looks, edges, params, words, room):
     rows = rows_of(job, group)
     is_finite = True
     is_tile = rows <= job.tile_rows and stop_column - first_column <= TILE
+    is_widened = is_tile and job.measures
     for k in range(0, rows, job.tile_rows):
         row, tile_rows = row_of(job, group, k), min(job.tile_rows, rows - k)
         for column in range(first_column, stop_column, TILE):
             tile = (tile_rows, min(TILE, stop_column - column), group, row, column)
-            is_widened = is_tile and job.measures
             is_finite &= encode_tile(job, x, tile, looks, is_widened, edges, params, words, room)
     return is_finite
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from qnumba.cpu import dequantize, dots
-from qnumba.cpu.jit import launch, row
+from qnumba.cpu.jit import as_input, launch, row
 from qnumba.cpu.simd_dots import CHUNK, LANES, ROW
 from qnumba.cpu.simd_products import FLOATING, TERNARY, WHOLE
 from qnumba.cpu.vectors import codes_for, floats_for
@@ -177,12 +177,12 @@ def _run(
         max(1, TASK // (ITEM_ROWS * cols)),
         job,
         1.0 if q.params.global_scale is None else float(q.params.global_scale),
-        _as_input(q.words.reshape(-1).view(np.uint8)),
-        _as_input(q.params.scales.reshape(-1)),
-        _as_input(points),
-        _as_input(x),
-        _as_input(minus),
-        _as_input(x_scales),
+        as_input(q.words.reshape(-1).view(np.uint8)),
+        as_input(q.params.scales.reshape(-1)),
+        as_input(points),
+        as_input(x),
+        as_input(minus),
+        as_input(x_scales),
         out,
     )
     return out
@@ -195,12 +195,12 @@ def along_rows(q: Matrix, x: NDArray[Any]) -> NDArray[Any]:
     """Return ``q @ x.T`` for vectors (n, cols), in the dtype of x, from panels of rows of q."""
     out = np.empty((q.plan.shape[0], len(x)), x.dtype)
     few = len(x) <= FEW
-    numbers = _as_input(np.ascontiguousarray(x)) if few else x
+    numbers = as_input(np.ascontiguousarray(x)) if few else x
     for start, panel in panels(q, x.dtype, PANEL if few else LARGE_PANEL):
         rows, cols = panel.shape
         if few:
             step = max(1, TASK // max(cols, 1))
-            launch(dots.along, panel.size, rows, step, _as_input(panel), numbers, out, start)
+            launch(dots.along, panel.size, rows, step, as_input(panel), numbers, out, start)
         else:
             np.matmul(panel, x.T, out=out[start : start + rows])
     return out
@@ -210,12 +210,12 @@ def across_rows(q: Matrix, x: NDArray[Any]) -> NDArray[Any]:
     """Return ``x @ q`` for vectors (n, rows), in the dtype of x, from panels of rows of q."""
     out = np.zeros((len(x), q.plan.shape[1]), x.dtype)
     few = len(x) <= FEW
-    numbers = _as_input(np.ascontiguousarray(x)) if few else x
+    numbers = as_input(np.ascontiguousarray(x)) if few else x
     for start, panel in panels(q, x.dtype, PANEL if few else LARGE_PANEL):
         rows, cols = panel.shape
         if few:
             strips = -(-cols // dots.STRIP)
-            launch(dots.across, panel.size, strips, 1, _as_input(panel), numbers, out, start)
+            launch(dots.across, panel.size, strips, 1, as_input(panel), numbers, out, start)
         else:
             out += numbers[:, start : start + rows] @ panel
     return out
@@ -264,10 +264,3 @@ def _edges(plan: Plan, most: int) -> list[int]:
         return [*range(0, rows, step), rows]
     starts = range(0, rows, height)
     return [edge for at in starts for edge in range(at, min(at + height, rows), step)] + [rows]
-
-
-def _as_input(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a view that cannot be written: Numba compiles anew for each kind, so there is one."""
-    view = array.view()
-    view.flags.writeable = False
-    return view

@@ -19,7 +19,7 @@ from qnumba.cpu import simd_decode, simd_encode, simd_ranges
 from qnumba.cpu.jit import compiled_as, inner
 
 PACKED_LANES = simd_decode.PACKED_LANES
-TABLE_LANES = 16
+TABLE_LANES = simd_encode.FEW_EDGES + 1
 
 
 @inner

@@ -26,8 +26,9 @@ def store_scales(job, global_scale, low, high, first, count, scales, points, raw
             scales_of(raw, 0, size, 1.0, 1.0, most, least, smallest, mantissa, is_up, out)
             zero_points(job, low, high, start, size, scales, points)
     else:
-        share = global_scale
-        scales_of(high, first, count, half, share, most, least, smallest, mantissa, is_up, scales)
+        scales_of(
+            high, first, count, half, global_scale, most, least, smallest, mantissa, is_up, scales
+        )
 
 
 @inner

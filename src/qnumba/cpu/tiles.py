@@ -295,24 +295,25 @@ DECODERS = (decode_integers, decode_affine, decode_minifloats, decode_indices)
 
 def source_of(job, x, start, count, values, is_widened):
     """Return the array and offset where a tile's values are, in their compute type."""
-    if x.dtype == np.uint16:
-        if not is_widened:
-            widen(x, start, count, job.ahead, job.is_brain, values)
-        return values, 0
-    return x, start
+    is_half = x.dtype == np.uint16
+    return (widened if is_half else where_it_is)(job, x, start, count, values, is_widened)
 
 
 @overload(source_of)
 def _source_of(job, x, start, count, values, is_widened):
-    if x.dtype == types.uint16:
+    return widened if x.dtype == types.uint16 else where_it_is
 
-        def widened(job, x, start, count, values, is_widened):
-            if not is_widened:
-                widen(x, start, count, job.ahead, job.is_brain, values)
-            return values, 0
 
-        return widened
-    return lambda job, x, start, count, values, is_widened: (x, start)
+def widened(job, x, start, count, values, is_widened):
+    """Put 16-bit floats in the room for values, unless they are there."""
+    if not is_widened:
+        widen(x, start, count, job.ahead, job.is_brain, values)
+    return values, 0
+
+
+def where_it_is(job, x, start, count, values, is_widened):
+    """Take values from the array itself."""
+    return x, start
 
 
 def target_of(out, to, values):

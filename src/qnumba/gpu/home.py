@@ -176,7 +176,8 @@ def dequantize(plan: Plan, words: Any, params: Params, dtype: Any, out: Any) -> 
 def _dtype_name(dtype: Any) -> str:
     """Return the name of a dtype of NumPy or of another library."""
     try:
-        return str(np.dtype(dtype).name)
+        known = np.dtype(dtype)
+        return str(known.name if known.isnative else known.str)
     except TypeError:
         return str(dtype).rpartition(".")[2]
 

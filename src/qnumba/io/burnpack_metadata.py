@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from qnumba.errors import QuantizationError, UnsupportedSchemeError
-from qnumba.formats import SCALES, VALUES
-from qnumba.io.files import MAX_INT, MAX_RANK, show
+from qnumba.formats import MAX_RANK, SCALES, VALUES
+from qnumba.io.files import MAX_INT, show
 from qnumba.scheme import Scheme
 
 if TYPE_CHECKING:

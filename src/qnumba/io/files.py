@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Generic, TypeVar
 import numpy as np
 
 from qnumba.errors import DataError, QuantizedTypeError
+from qnumba.formats import MAX_RANK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 CHUNK = 1 << 18  # elements per write of an array: bounds the memory of strided and swapped arrays
-MAX_RANK = 64  # axes; what NumPy can hold
 SHOWN = 200  # characters of a name in a message: names may be hostile too
 MAX_INT = 2**63 - 1  # what an array index can count
 
