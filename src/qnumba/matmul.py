@@ -10,7 +10,8 @@ import numpy as np
 
 from qnumba.devices import is_cuda_array
 from qnumba.errors import QuantizedTypeError, SchemeError, UnsupportedSchemeError
-from qnumba.formats import FLOATS, INTEGERS
+from qnumba.fields import NUMBERS
+from qnumba.formats import FLOATS
 from qnumba.inputs import as_array, as_native
 from qnumba.memo import memo
 from qnumba.moves.held import parts_of
@@ -145,7 +146,7 @@ def _checked(x: Any) -> Any:
 
 @memo
 def _require_numbers(dtype: np.dtype[Any]) -> None:
-    if dtype.name not in (*FLOATS, *INTEGERS):
+    if dtype.name not in NUMBERS:
         known = ", ".join((*FLOATS, "integers"))
         raise QuantizedTypeError(f"matmul takes {known}; got {dtype}: convert it first")
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Generic, TypeVar
 
 import numpy as np
 
-from qnumba.errors import DataError, QuantizedTypeError
+from qnumba.errors import DataError, QuantizedTypeError, cut
 from qnumba.formats import MAX_RANK
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 CHUNK = 1 << 18  # elements per write of an array: bounds the memory of strided and swapped arrays
-SHOWN = 200  # characters of a name in a message: names may be hostile too
 MAX_INT = 2**63 - 1  # what an array index can count
 
 
@@ -227,5 +226,4 @@ def count_bytes(shape: tuple[int, ...], itemsize: int) -> int:
 
 def show(name: object) -> str:
     """Quote a name for a message, cut to a length one can read."""
-    text = repr(name)
-    return text if len(text) <= SHOWN else text[:SHOWN] + "..."
+    return cut(repr(name))
