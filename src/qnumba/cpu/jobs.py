@@ -101,14 +101,13 @@ def jobs(plan: Plan, options: Options, is_brain: bool) -> Jobs:  # noqa: FBT001 
     size = math.prod(step for _, step in plan.outer) * plan.block_cols
     chunks = -(-size // CHUNK)
     whole, free = common | _whole_blocks(plan), common | _any_rows(plan)
-    first = {"ahead_measured": whole["ahead_measured"] or AHEAD}
     blocks = math.prod(plan.grid)
     reduced = common | {"chunks": chunks, "group_rows": common["steps"][0]}
     reduced |= {"parts": blocks * chunks, "step": max(1, TASK // size)}
     return Jobs(
-        measure=_job(**whole | first, measures=True),
+        measure=_job(**whole, measures=True),
         store=_job(**whole, stores=True),
-        measure_and_store=_job(**whole | first, measures=True, stores=True),
+        measure_and_store=_job(**whole, measures=True, stores=True),
         store_and_encode=_job(**whole | {"ahead": AHEAD}, stores=True, encodes=True),
         measure_to_encode=_job(**whole, measures=True, stores=True, encodes=True),
         encode=_job(**free, encodes=True),
