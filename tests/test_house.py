@@ -35,6 +35,7 @@ LAYERS = (
     ("qarray",),
     ("quantize",),
     ("accuracy", "io", "observers", "plots", "report", "tree"),
+    ("bench",),
     ("cli",),
     ("__main__",),
 )

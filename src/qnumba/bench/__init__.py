@@ -1,0 +1,1 @@
+"""The benchmark: every operation beside a loop of the same traffic, and beside other libraries."""
