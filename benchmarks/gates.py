@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 
 from qnumba.bench.cases import CACHED, LARGE, chosen, parse_size, size_text
-from qnumba.bench.run import Request, run
+from qnumba.bench.processes import Request, run
 
 TWICE = 1.7  # how many times as fast two threads are to be, from the cache
 

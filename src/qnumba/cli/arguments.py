@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, get_args
 from qnumba import __version__
 from qnumba.accuracy import add_arguments as _add_accuracy
 from qnumba.accuracy import run_accuracy, show_accuracy
+from qnumba.cli.bench import add_bench, run_bench, show_bench
 from qnumba.cli.compare import run_compare, run_demo, show_compare, show_demo
 from qnumba.cli.convert import run_dequantize, run_quantize, show_dequantize, show_quantize
 from qnumba.cli.inspect import (
@@ -199,6 +200,12 @@ COMMANDS: dict[str, Command] = {
         _add_accuracy,
         run_accuracy,
         show_accuracy,
+    ),
+    "bench": (
+        "time every operation on this machine, beside loops that only move memory",
+        add_bench,
+        run_bench,
+        show_bench,
     ),
     "compare": (
         "measure the error of several schemes on a file",
