@@ -139,8 +139,53 @@ class Arrays:
                 yield Found(limit / times[op], speed, op, form, str(scheme))
 
 
+class Group(NamedTuple):
+    """What was found of one operation on plain arrays, or on those of other forms."""
+
+    title: str
+    count: int
+    below: int
+    slowest: list[Found]
+
+
+def search(forms=tuple(FORMS), only="", mebibytes=8, worst=10):
+    """Time combinations, then the slowest again, and return them in groups.
+
+    Parameters
+    ----------
+    forms : sequence of str
+        Names of ``FORMS``.
+    only : str
+        Words that the text of a scheme must have.
+    mebibytes : int
+        Size of the array of float32.
+    worst : int
+        How many of a group to return.
+    """
+    arrays = Arrays(mebibytes)
+    found = []
+    for form, scheme in combinations(forms):
+        if only in str(scheme):
+            found += arrays.measured(form, scheme, 0)
+            if sys.stderr.isatty():
+                print(f"\r{len(found)} {form} {scheme!s:<60.60}", end="", file=sys.stderr)
+    groups = []
+    for op, is_plain in product(("quantize", "dequantize"), (True, False)):
+        group = sorted(one for one in found if one.op == op and (one.form == "plain") == is_plain)
+        again = [
+            one
+            for slow in group[: AGAIN * worst]
+            for one in arrays.measured(slow.form, Scheme.parse(slow.scheme), SECONDS)
+            if one.op == op
+        ]
+        below = sum(one.ratio < FLOOR for one in group)
+        title = f"{op}, {'plain arrays' if is_plain else 'arrays of other forms'}"
+        groups.append(Group(title, len(group), below, sorted(again)[:worst]))
+    return groups
+
+
 def main():
-    """Time everything, then the slowest again, and list them."""
+    """Search, and list the slowest."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -150,28 +195,10 @@ def main():
     parser.add_argument("--only", default="", help="words that the text of a scheme must have")
     args = parser.parse_args()
     take_cores(1)
-    arrays = Arrays(args.mib)
-    found = []
-    for form, scheme in combinations(args.forms):
-        if args.only in str(scheme):
-            found += arrays.measured(form, scheme, 0)
-            if sys.stderr.isatty():
-                print(f"\r{len(found)} {form} {scheme!s:<60.60}", end="", file=sys.stderr)
-    print(f"\n{len(found)} combinations on {args.mib} MiB; floor {FLOOR}")
-    for op, is_plain in product(("quantize", "dequantize"), (True, False)):
-        group = sorted(one for one in found if one.op == op and (one.form == "plain") == is_plain)
-        if group:
-            again = [
-                one
-                for slow in group[: AGAIN * args.worst]
-                for one in arrays.measured(slow.form, Scheme.parse(slow.scheme), SECONDS)
-                if one.op == op
-            ]
-            below = sum(one.ratio < FLOOR for one in group)
-            where = "plain arrays" if is_plain else "arrays of other forms"
-            print(f"\n{op}, {where}: {below} of {len(group)} below the floor; the slowest:")
-            for one in sorted(again)[: args.worst]:
-                print(f"{one.ratio:5.2f} {one.speed:6.1f} GB/s  {one.form:<19} {one.scheme}")
+    for group in search(args.forms, args.only, args.mib, args.worst):
+        print(f"\n{group.title}: {group.below} of {group.count} below {FLOOR}; the slowest:")
+        for one in group.slowest:
+            print(f"{one.ratio:5.2f} {one.speed:6.1f} GB/s  {one.form:<19} {one.scheme}")
 
 
 if __name__ == "__main__":

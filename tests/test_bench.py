@@ -1,7 +1,9 @@
 """The benchmark: what it runs, what it refuses, what it writes. No figure is asserted."""
 
 import json
+import re
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numba
@@ -152,7 +154,7 @@ def test_calls_take_turns():
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("name", [*LOOPS, "r4+r4w1"])
 def test_every_roofline_runs(name, threads):
-    roofline(name, np.ones(1000, np.float16 if "2" in name else np.float32), threads)()
+    roofline(name, np.zeros(1000, np.float16 if "2" in name else np.float32), threads)()
 
 
 # --- the command
@@ -234,3 +236,21 @@ def test_other_libraries_stand_beside(monkeypatch, here):
     (guest,) = [row for row in rows if row.get("library") == "one"]
     ours = next(row for row in rows if row.get("library") == "qnumba")
     assert guest["qnumba_times_as_fast"] == pytest.approx(guest["seconds"] / ours["seconds"])
+
+
+# --- the page
+
+
+def test_the_page_has_every_case_and_its_targets():
+    docs = Path(__file__).resolve().parents[1] / "docs"
+    text = (docs / "benchmarks.md").read_text(encoding="utf-8")
+    parts = dict(re.findall(r"<!-- bench: (\w+) -->\n(.*?)<!-- end -->", text, re.DOTALL))
+    assert all(parts.values()), "run: python benchmarks/page.py --write"
+    rows = [line.strip("| ").split(" | ") for line in parts["ratios"].splitlines()[2:]]
+    wanted = [
+        [case.name, f"`{case.scheme}`", case.roofline, f"{case.target:.2f}"]
+        for case in CASES.values()
+    ]
+    assert [row[:4] for row in rows] == wanted, "run: python benchmarks/page.py --write cases"
+    for picture in re.findall(r"img/bench-\w+\.svg", text):
+        assert (docs / picture).exists()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from qnumba.bench.cases import size_text
 from qnumba.bench.processes import OURS
@@ -22,6 +22,16 @@ LOOKS: Any = {
     "svg.hashsalt": "qnumba",  # the same ids in every file
 }
 BLUE, RED, ORANGE, GRAY = "#4878a8", "#c44e52", "#dd8452", "#555555"
+
+
+class Panel(NamedTuple):
+    """One diagram: series of points by name, what stands beside them, and the kind of axes."""
+
+    series: dict[str, list[tuple[float, float]]]
+    title: str
+    xlabel: str
+    ylabel: str
+    scale: str = "log"
 
 
 def charts(rows: Sequence[Row]) -> list[str]:
@@ -52,7 +62,7 @@ def speeds(rows: Sequence[Row], title: str) -> str:
     """
     ours = {row["case"]: row for row in rows if row["library"] == OURS}
     places = {name: place for place, name in enumerate(ours)}
-    figure, ax = _figure(9, 1.2 + 0.21 * len(ours))
+    figure, (ax,) = _figure(9, 1.2 + 0.21 * len(ours))
     ax.barh(
         list(places.values()), [row["gb_per_s"] for row in ours.values()], color=BLUE, label=OURS
     )
@@ -74,23 +84,26 @@ def speeds(rows: Sequence[Row], title: str) -> str:
     return svg(figure)
 
 
-def lines(
-    series: dict[str, list[tuple[float, float]]], title: str, xlabel: str, ylabel: str
-) -> str:
-    """Draw several series of points as lines on logarithmic axes; names with "roofline" dashed.
+def lines(panels: Sequence[Panel]) -> str:
+    """Draw panels of lines side by side; names with "roofline" are dashed.
 
     Returns
     -------
     str
         The picture as SVG.
     """
-    figure, ax = _figure(7.5, 4)
-    for name, points in series.items():
-        style = {"color": GRAY, "linestyle": "--"} if "roofline" in name else {"marker": "."}
-        ax.plot(*zip(*points, strict=True), label=name, **style)
-    ax.set(title=title, xlabel=xlabel, ylabel=ylabel, xscale="log", yscale="log")
-    ax.grid(color="#dddddd", lw=0.5)
-    ax.legend(fontsize=7, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    figure, axes = _figure(4.2 * len(panels) + 2.2, 3.8, len(panels))
+    for ax, panel in zip(axes, panels, strict=True):
+        for name, points in panel.series.items():
+            style = {"color": GRAY, "linestyle": "--"} if "roofline" in name else {"marker": "."}
+            ax.plot(*zip(*points, strict=True), label=name, **style)
+        ax.set(title=panel.title, xlabel=panel.xlabel, ylabel=panel.ylabel)
+        ax.set(xscale=panel.scale, yscale=panel.scale)
+        if panel.scale == "linear":
+            ax.locator_params(axis="x", integer=True)
+            ax.set_ylim(bottom=0)
+        ax.grid(color="#dddddd", lw=0.5)
+    axes[-1].legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     return svg(figure)
 
 
@@ -104,8 +117,8 @@ def svg(figure: Figure) -> str:
     return file.getvalue()[file.getvalue().index("<svg") :]
 
 
-def _figure(width: float, height: float) -> tuple[Figure, Any]:
-    """Return a figure and its axes, without a window."""
+def _figure(width: float, height: float, panels: int = 1) -> tuple[Figure, Any]:
+    """Return a figure and the axes of its panels, without a window."""
     try:
         import matplotlib as mpl  # noqa: PLC0415 - an extra
         from matplotlib.figure import Figure  # noqa: PLC0415
@@ -114,7 +127,7 @@ def _figure(width: float, height: float) -> tuple[Figure, Any]:
         raise ImportError(message) from error
     with mpl.rc_context(LOOKS):
         figure = Figure(figsize=(width, height), layout="constrained")
-        return figure, figure.subplots()
+        return figure, figure.subplots(1, panels, squeeze=False)[0]
 
 
 def _marks(ax: Any, points: Sequence[tuple[float, int]], label: str, **looks: Any) -> None:
