@@ -6,16 +6,21 @@
 
 Every value type, mode, scale dtype, store and packed axis meets every kind of block on a plain
 array; every value type and mode meets every kind of block on arrays of other forms. Ratios are to
-the loop that moves as many bytes (for strided arrays: as many values). The slowest are timed again,
-longer, before they are listed. Nothing is to be below the floor of qnumba.bench.cases.
+the loop that moves as many bytes (for strided arrays: as many values). The slowest of every kind
+(mode, block, packed axis and form) are timed again, longer, before they are listed. Nothing is to
+be below the floor of qnumba.bench.cases.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
+import re
 import sys
+import time
 from functools import partial
 from itertools import product
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -30,7 +35,7 @@ from qnumba.scheme import Scheme
 
 BLOCKS = (8, 16, 32, 64, 128, 256, (32, 1), (4, 32), (32, 32), (128, 128))
 COLUMNS = 4096
-QUICK_ROUNDS, AGAIN, SECONDS = 3, 4, 0.2  # the slowest are timed again: so many times the listed
+QUICK_ROUNDS, AGAIN, SECONDS = 4, 2, 0.2  # the slowest are timed again: so many times the listed
 
 FORMS = {
     "plain": lambda x: x,
@@ -46,13 +51,23 @@ FORMS = {
 
 
 class Found(NamedTuple):
-    """What one combination reached; what is timed can be timed again."""
+    """What one combination reached."""
 
     ratio: float
     speed: float
     op: str
     form: str
-    scheme: str
+    scheme: Scheme
+
+    @property
+    def kind(self):
+        """Return what combinations share that differ in value type, scale dtype or store."""
+        return self.form, self.scheme.mode, self.scheme.block, self.scheme.pack_axis
+
+    @property
+    def name(self):
+        """Return the scheme's text, without the numbers of a table."""
+        return re.sub(r"table=\S+", "table=...", str(self.scheme))
 
 
 def shaped(x, columns):
@@ -97,6 +112,19 @@ def combinations(forms):
                 yield form, scheme
 
 
+def quickly(calls):
+    """Return the shortest time of every call in a few rounds; the first only warms up."""
+    best = dict.fromkeys(calls, math.inf)
+    for _, (name, call) in product(range(QUICK_ROUNDS), calls.items()):
+        start = time.perf_counter()
+        call()
+        best[name] = min(best[name], time.perf_counter() - start)
+    return best
+
+
+carefully = partial(interleaved, seconds=SECONDS)
+
+
 class Arrays:
     """The arrays of one form, and the loops with their traffic."""
 
@@ -129,14 +157,16 @@ class Arrays:
             }
         return calls
 
-    def measured(self, form, scheme, seconds):
-        """Yield the figures of a scheme."""
-        calls = self.calls(form, scheme)
-        times = interleaved(calls, seconds, QUICK_ROUNDS)
+    def measured(self, form, scheme, timed):
+        """Yield the figures of a scheme, from a function that times calls."""
+        times = timed(self.calls(form, scheme))
         for op in ("quantize", "dequantize"):
             if op in times:
                 limit, speed = times[f"{op} limit"], self.x.nbytes / times[op] / 1e9
-                yield Found(limit / times[op], speed, op, form, str(scheme))
+                yield Found(limit / times[op], speed, op, form, scheme)
+
+
+by_ratio = attrgetter("ratio")
 
 
 class Group(NamedTuple):
@@ -166,21 +196,22 @@ def search(forms=tuple(FORMS), only="", mebibytes=8, worst=10):
     found = []
     for form, scheme in combinations(forms):
         if only in str(scheme):
-            found += arrays.measured(form, scheme, 0)
+            found += arrays.measured(form, scheme, quickly)
             if sys.stderr.isatty():
                 print(f"\r{len(found)} {form} {scheme!s:<60.60}", end="", file=sys.stderr)
     groups = []
     for op, is_plain in product(("quantize", "dequantize"), (True, False)):
-        group = sorted(one for one in found if one.op == op and (one.form == "plain") == is_plain)
+        group = [one for one in found if one.op == op and (one.form == "plain") == is_plain]
+        slowest = {one.kind: one for one in sorted(group, key=by_ratio, reverse=True)}
         again = [
             one
-            for slow in group[: AGAIN * worst]
-            for one in arrays.measured(slow.form, Scheme.parse(slow.scheme), SECONDS)
+            for slow in sorted(slowest.values(), key=by_ratio)[: AGAIN * worst]
+            for one in arrays.measured(slow.form, slow.scheme, carefully)
             if one.op == op
         ]
         below = sum(one.ratio < FLOOR for one in group)
         title = f"{op}, {'plain arrays' if is_plain else 'arrays of other forms'}"
-        groups.append(Group(title, len(group), below, sorted(again)[:worst]))
+        groups.append(Group(title, len(group), below, sorted(again, key=by_ratio)[:worst]))
     return groups
 
 
@@ -198,7 +229,7 @@ def main():
     for group in search(args.forms, args.only, args.mib, args.worst):
         print(f"\n{group.title}: {group.below} of {group.count} below {FLOOR}; the slowest:")
         for one in group.slowest:
-            print(f"{one.ratio:5.2f} {one.speed:6.1f} GB/s  {one.form:<19} {one.scheme}")
+            print(f"{one.ratio:5.2f} {one.speed:6.1f} GB/s  {one.form:<19} {one.name}")
 
 
 if __name__ == "__main__":

@@ -200,7 +200,7 @@ def measured_cliffs():
     for group in cliffs.search():
         title = group.title.capitalize()
         rows = [
-            (f"{one.ratio:.2f}", f"{one.speed:.1f}", one.form, f"`{one.scheme}`")
+            (f"{one.ratio:.2f}", f"{one.speed:.1f}", one.form, f"`{one.name}`")
             for one in group.slowest
         ]
         texts.append(

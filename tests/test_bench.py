@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +21,7 @@ from qnumba.cli import main
 from qnumba.errors import DataError, SchemeError
 from qnumba.validate import as_scheme, require
 
+ROOT = Path(__file__).resolve().parents[1]
 TINY = ("--sizes", "4KiB", "--seconds", "0.001")
 
 
@@ -238,11 +240,32 @@ def test_other_libraries_stand_beside(monkeypatch, here):
     assert guest["qnumba_times_as_fast"] == pytest.approx(guest["seconds"] / ours["seconds"])
 
 
+# --- the scripts
+
+
+@pytest.mark.parametrize(
+    ("script", "words", "says"),
+    [
+        ("gates.py", ["--ops", "MXFP4", *TINY], "0 of 1 figures fall short"),
+        (
+            "cliffs.py",
+            ["--only", "E2M1 block=8:F32 pack_axis=1", "--mib", "1"],
+            "dequantize, plain",
+        ),
+    ],
+)
+def test_a_script_runs(script, words, says):
+    command = [sys.executable, str(ROOT / "benchmarks" / script), *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert says in done.stdout
+    assert words[1] in done.stdout
+
+
 # --- the page
 
 
 def test_the_page_has_every_case_and_its_targets():
-    docs = Path(__file__).resolve().parents[1] / "docs"
+    docs = ROOT / "docs"
     text = (docs / "benchmarks.md").read_text(encoding="utf-8")
     parts = dict(re.findall(r"<!-- bench: (\w+) -->\n(.*?)<!-- end -->", text, re.DOTALL))
     assert all(parts.values()), "run: python benchmarks/page.py --write"

@@ -111,9 +111,7 @@ def snr(x: NDArray[Any], result: Any) -> float | None:
     return 10 * math.log10(float(np.square(exact).sum()) / noise) if noise else None
 
 
-def interleaved(
-    calls: Mapping[str, Callable[[], Any]], seconds: float, fewest: int = FEWEST_ROUNDS
-) -> dict[str, float]:
+def interleaved(calls: Mapping[str, Callable[[], Any]], seconds: float) -> dict[str, float]:
     """Return the shortest time of every call, run in turns so that all meet the same machine.
 
     Parameters
@@ -121,9 +119,7 @@ def interleaved(
     calls : mapping
         Calls without arguments, by name.
     seconds : float
-        How long to go on.
-    fewest : int
-        Rounds that are run however long they take.
+        How long to go on; every call runs in at least ``FEWEST_ROUNDS`` rounds.
 
     Returns
     -------
@@ -133,7 +129,7 @@ def interleaved(
     repeats = {name: _repeats(call) for name, call in calls.items()}
     best = dict.fromkeys(calls, math.inf)
     end, rounds = time.perf_counter() + seconds, 0
-    while rounds < fewest or time.perf_counter() < end:
+    while rounds < FEWEST_ROUNDS or time.perf_counter() < end:
         rounds += 1
         for name, call in calls.items():
             best[name] = min(best[name], _time(call, repeats[name]))
