@@ -15,6 +15,7 @@ import qnumba as qn
 from qnumba import cpu
 from qnumba.bench import measure, processes, run
 from qnumba.bench.cases import CACHED, CASES, LARGE, MIB, OPS, chosen, parse_size, size_text
+from qnumba.bench.peers import Job
 from qnumba.bench.processes import Request
 from qnumba.bench.rooflines import LOOPS, roofline
 from qnumba.cli import main
@@ -214,7 +215,10 @@ def test_a_process_that_dies_is_reported(monkeypatch, tmp_path):
 
 def test_other_libraries_stand_beside(monkeypatch, here):
     def works(x, threads):
-        return lambda: x.sum() / threads
+        return Job(lambda: x.sum() / threads, lambda: x)
+
+    def forgets(x, threads):
+        return Job(lambda: None, lambda: x.round())
 
     def fails(x, threads):
         raise RuntimeError("no such kernel")
@@ -222,17 +226,22 @@ def test_other_libraries_stand_beside(monkeypatch, here):
     def peer(name, family, job):
         return SimpleNamespace(name=name, package="numpy", family=family, jobs={"mxfp4": job})
 
-    peers = (peer("one", "plain", works), peer("two", "plain", fails), peer("three", "own", works))
+    peers = (
+        peer("one", "plain", works),
+        peer("two", "plain", fails),
+        peer("three", "own", works),
+        peer("four", "plain", forgets),
+    )
     monkeypatch.setitem(sys.modules, "qnumba.bench.peers", SimpleNamespace(PEERS=peers))
     assert processes.chosen_peers(None) == ([], [])
     assert processes.chosen_peers([])[0] == list(peers)
     assert processes.chosen_peers(["two"]) == ([peers[1]], [])
-    names = ["one", "two"]
+    names = ["one", "two", "four"]
     request = Request(["MXFP4", "MXFP8"], [4096], seconds=0.0, family="plain", peers=names)
     rows = list(run.measured(request))
-    assert [row["note"] for row in rows if "note" in row] == [
-        "two did not do MXFP4: RuntimeError: no such kernel"
-    ]
+    broke, lost = [row["note"] for row in rows if "note" in row]
+    assert broke == "two did not do MXFP4: RuntimeError: no such kernel"
+    assert re.match(r"four did not do MXFP4: DataError: its result has an SNR of \d.* dB", lost)
     done = [(row["case"], row["library"]) for row in rows if "case" in row]
     assert done == [("MXFP4", "qnumba"), ("MXFP4", "one"), ("MXFP8", "qnumba")]
     (guest,) = [row for row in rows if row.get("library") == "one"]

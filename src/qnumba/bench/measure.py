@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from qnumba.bench.cases import Case
+    from qnumba.bench.peers import Job
 
 ODD_SHAPE = (131, 299)  # of the array whose bits are compared: no multiple of a block or a vector
 FEWEST_ROUNDS = 7
@@ -36,6 +37,7 @@ LONG_ENOUGH = 2e-4  # seconds: shorter calls are repeated until the clock's own 
 MOST_REPEATS = 1000
 SAMPLE = 2**20  # values whose error is measured
 DRAWS = 2**22  # further numbers are the same again
+WORSE = 3.0  # dB by which another library's result may fall behind
 
 
 @lru_cache(maxsize=2)
@@ -73,6 +75,33 @@ def check(case: Case) -> None:
             f"{case.name}: the result differs from the reference, so nothing of it is timed; this "
             "is a fault of qnumba: please report it with the output of qnumba bench --json"
         )
+
+
+def check_job(job: Job, case: Case, x: NDArray[Any]) -> float | None:
+    """Refuse to time a call of another library that does something else, or does it worse.
+
+    Returns
+    -------
+    float or None
+        The signal to noise ratio of its result in dB; None of parameters.
+
+    Raises
+    ------
+    DataError
+        If numbers are lost that qnumba keeps, or extremes are more than a step of 8 bits off.
+    """
+    job.call()
+    found = job.numbers()
+    if case.op == "calibrate":
+        extremes = np.array([x.min(), x.max()])
+        exact = np.abs(extremes).max(keepdims=True) if case.peer == "absmax" else extremes
+        if not np.abs(found - exact).max() <= np.ptp(extremes) / 255:
+            raise DataError(f"it found {found} where {exact} is right")
+        return None
+    theirs, ours = snr(x, found), snr(x, call_of(case, x)())
+    if theirs is not None and not theirs >= (ours or math.inf) - WORSE:
+        raise DataError(f"its result has an SNR of {theirs:.1f} dB, that of qnumba {ours:.1f} dB")
+    return theirs
 
 
 def _defined(case: Case, x: NDArray[Any]) -> Any:

@@ -7,8 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import numba
 
-from qnumba.bench.cases import CASES
-from qnumba.bench.measure import call_of, check, interleaved, numbers, snr, spread, take_cores
+from qnumba.bench.cases import CACHED, CASES
+from qnumba.bench.measure import (
+    call_of,
+    check,
+    check_job,
+    interleaved,
+    numbers,
+    snr,
+    spread,
+    take_cores,
+)
 from qnumba.bench.processes import OURS, Request
 from qnumba.bench.rooflines import roofline
 from qnumba.errors import DataError
@@ -64,20 +73,19 @@ def _figures(case: Case, nbytes: int, request: Request, cores: list[int]) -> Ite
     x = numbers(case.shape(nbytes), case.dtype)
     ours = call_of(case, x)
     calls = {ROOFLINE: roofline(case.roofline, x, request.threads), OURS: ours}
+    decibels = {OURS: snr(x, ours())}
     for peer in _guests(request, case):
-        call, why = _prepared(peer, case, x, request.threads)
-        if call is None:
+        try:
+            calls[peer.name], decibels[peer.name] = _prepared(peer, case, x, request.threads)
+        except Exception as error:  # noqa: BLE001, PERF203 - ours is measured
+            why = f"{type(error).__name__}: {error}"
             yield {"note": f"{peer.name} did not do {case.name}: {why}"}
-        else:
-            calls[peer.name] = call
     for call in calls.values():  # which starts the threads
         call()
     spread(cores)
     times = interleaved(calls, request.seconds * len(calls) / 2)
-    decibels = snr(x, ours())
-    for who in times:
-        if who != ROOFLINE:
-            yield _row(case, x, nbytes, request.threads, who, times, decibels)
+    for who, loss in decibels.items():
+        yield _row(case, x, nbytes, request.threads, who, times, loss)
 
 
 def _row(
@@ -106,7 +114,7 @@ def _row(
         "roofline_gb_per_s": x.nbytes / limit / 1e9,
         "ratio": limit / seconds,
         "target": case.target_at(nbytes) if is_ours else None,
-        "snr_db": decibels if is_ours else None,
+        "snr_db": decibels,
         "qnumba_times_as_fast": None if is_ours else seconds / times[OURS],
     }
 
@@ -122,11 +130,10 @@ def _guests(request: Request, case: Case) -> list[Peer]:
 
 def _prepared(
     peer: Peer, case: Case, x: NDArray[Any], threads: int
-) -> tuple[Callable[[], Any] | None, str]:
-    """Return another library's call, once it has worked, or None and why it does not."""
-    try:
-        call = peer.jobs[case.peer or ""](x, threads)
-        call()
-    except Exception as error:  # noqa: BLE001 - whatever another library does, ours is measured
-        return None, f"{type(error).__name__}: {error}"
-    return call, ""
+) -> tuple[Callable[[], Any], float | None]:
+    """Return another library's call, and the SNR in dB that its result has on a small array."""
+    prepare, small = peer.jobs[case.peer or ""], numbers(case.shape(CACHED), case.dtype)
+    decibels = check_job(prepare(small, threads), case, small)
+    call = prepare(x, threads).call
+    call()
+    return call, decibels
