@@ -1,5 +1,10 @@
 """Other libraries in the benchmark: what is installed does what it is timed for."""
 
+import json
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -51,3 +56,26 @@ def test_another_job_is_not_timed(name, wrong, why):
     x = numbers(case.shape(4096), case.dtype)
     with pytest.raises(DataError, match=why):
         check_job(Job(lambda: None, lambda: wrong(x)), case, x)
+
+
+PRODUCTS = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import numpy as np
+import products
+weights = np.random.default_rng(0).standard_normal((products.MATRICES, 64, 4096), np.float32)
+products.measure(sys.argv[2], weights)
+"""
+
+
+@pytest.mark.parametrize(
+    ("package", "number"), [("onnxruntime", 4), ("torch", 3), ("libggml", 3), ("llama_cpp", 3)]
+)
+def test_products_of_others_are_right(package, number):
+    pytest.importorskip(package)
+    folder = Path(__file__).resolve().parents[1] / "benchmarks"
+    command = [sys.executable, "-c", PRODUCTS, str(folder), package]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(rows) == number, done.stderr
+    assert all(min(row["us"], row["qnumba_us"]) > 0 for row in rows)
