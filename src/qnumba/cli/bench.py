@@ -66,7 +66,7 @@ def run_bench(args: Namespace) -> dict[str, Any]:
     result = {
         "machine": machine(),
         "versions": versions(peer.package for peer in peers),
-        "notes": notes,
+        "notes": list(dict.fromkeys(notes)),
         "rows": in_order(rows),
         "html": args.html,
     }
