@@ -30,6 +30,9 @@ BAND_TILE = 524288  # values of an item of several rows: 2 MiB of float32, for t
 AHEAD = 1024  # values in front that are asked for, where an array is read in one stream
 LONG_RUN = 256  # values from which the ragged end of a run no longer matters
 BYTE, HALF_MANTISSA, HALF_TINY, DOUBLE_MANTISSA = 8, 10, 2.0**-24, 52
+# Ratios from LEAST_RATIO on, which is below the edges of all numbers, come out right without a
+# division while their remainders are normal float32 numbers: up to MOST_INVERSE (tiles.py).
+LEAST_RATIO, MOST_INVERSE = 2.0**-20, 2.0**80
 KEPT_NAN = {"E4M3": 0x7F, "E5M2": 0x7E}
 KEPT_INFINITY = {"E5M2": 0x7C}
 
@@ -41,7 +44,7 @@ _WHOLE = (
     *("power_bias", "power_max", "scale_mantissa"),
 )
 _REAL = (
-    *("half", "smallest", "top", "dead", "half_factor"),
+    *("half", "smallest", "top", "dead", "half_factor", "inverse_max"),
     *("scale_max", "scale_zero", "scale_smallest"),
 )
 _FLAGS = (
@@ -208,12 +211,15 @@ def _values(plan: Plan, options: Options) -> dict[str, Any]:
         "number_sign": sign_bit if value.kind == "int" else 0,
         "sign_bit": sign_bit,
         "is_away": options.rounding == "away",
-        "dead": math.inf,  # any number over it is 0, with the number's sign
+        "dead": 0.0,
+        "inverse_max": MOST_INVERSE,
     }
     if mode == "lookup":
         edges = _edges(plan, np.float64)
         nearest_zero = int(np.searchsorted(edges, 0))
         half = float(np.abs(plan.table).max())
+        if np.any(np.abs(edges[edges != 0]) < LEAST_RATIO):
+            numbers["inverse_max"] = 0.0
         return numbers | {"half": half, "dead": math.nan, "nan_code": nearest_zero}
     if value.kind != "float":
         return numbers

@@ -13,7 +13,7 @@ from numba.extending import intrinsic
 from qnumba.cpu.jit import compiled_as, inner
 
 TILE = 4096  # values: 16 KiB of float32
-ROOM = TILE * (5 * 4 + 8 + 1)  # bytes
+ROOM = TILE * (8 * 4 + 8 + 1)  # bytes
 
 
 @intrinsic
@@ -35,18 +35,22 @@ def unowned(array):
 
 @inner
 def split_room(room):
-    """Return the parts of a room: values, scales and points by run and by value, codes, raw."""
-    numbers = room[: 5 * 4 * TILE].view(np.float32)
-    z = numbers[3 * TILE :].view(np.int32)
-    values, e, e_each = numbers[:TILE], numbers[TILE : 2 * TILE], numbers[2 * TILE : 3 * TILE]
-    raw = room[5 * 4 * TILE : 7 * 4 * TILE].view(np.float64)
-    codes = room[7 * 4 * TILE :]
+    """Return the parts of a room, each for as many numbers as a tile has values.
+
+    They are for values, scales and zero points by run, both by value, codes, raw scales, the
+    inverses of scales, ratios, and ones.
+    """
+    numbers = room[: 8 * 4 * TILE].view(np.float32)
+    z = numbers[3 * TILE : 5 * TILE].view(np.int32)
     return (
-        unowned(values),
-        unowned(e),
+        unowned(numbers[:TILE]),
+        unowned(numbers[TILE : 2 * TILE]),
         unowned(z[:TILE]),
-        unowned(e_each),
+        unowned(numbers[2 * TILE : 3 * TILE]),
         unowned(z[TILE:]),
-        unowned(codes),
-        unowned(raw),
+        unowned(room[10 * 4 * TILE :]),
+        unowned(room[8 * 4 * TILE : 10 * 4 * TILE].view(np.float64)),
+        unowned(numbers[5 * TILE : 6 * TILE]),
+        unowned(numbers[6 * TILE : 7 * TILE]),
+        unowned(numbers[7 * TILE :]),
     )

@@ -6,9 +6,10 @@ tests of the kernels can be stepped through. Compiled, each is the loop of the s
 them for whole vectors.
 
 ``runs`` runs of ``length`` values follow each other from ``x[start]`` on. Beside them stand float32
-scales ``e`` and zero points ``z`` from ``first`` on: one for every value where ``each``, otherwise
-one for every run. An encoder returns whether all ratios are finite. ``ahead`` is how far in front
-values are asked for, so that they are there in time.
+scales ``e``, their inverses ``y`` and zero points ``z`` from ``first`` on: one for every value
+where ``each``, otherwise one for every run. Over a scale of 0 a value is 0, with its sign. An
+encoder returns the largest magnitude of its values. ``ahead`` is how far in front values are asked
+for, so that they are there in time.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ def scales_of(high, first, count, half, share, most, least, smallest, mantissa, 
 
 
 @compiled_as(simd_encode.encode_int)
-def encode_int(x, start, runs, length, e, z, first, each, ahead, lo, hi, away, out, to):
+def encode_int(x, start, runs, length, e, y, z, first, each, ahead, lo, hi, away, out, to):
     """Encode integers: clamp to whole ends, round, then add the zero point. NaN: the zero point."""
     ratio = _ratio(x, start, runs, length, e, first, each)
     point = x.dtype.type(0) if z is None else _beside(z, first, runs, length, each).astype(x.dtype)
@@ -121,12 +122,12 @@ def encode_int(x, start, runs, length, e, z, first, each, ahead, lo, hi, away, o
         steps = whole + np.copysign(np.abs(steps - whole) >= 0.5, steps)  # noqa: PLR2004 - half
     steps = np.where(np.isnan(ratio), 0, np.rint(steps)) + point
     out[to : to + steps.size] = steps.astype(np.int32).astype(np.uint8)
-    return bool(np.isfinite(ratio).all())
+    return absmax(x, start, runs * length)
 
 
 @compiled_as(simd_encode.encode_float)
 def encode_float(
-    x, start, runs, length, e, first, each, ahead, mantissa, smallest, top, width, out, to
+    x, start, runs, length, e, y, first, each, ahead, mantissa, smallest, top, width, out, to
 ):
     """Encode minifloats, ties to even, saturating at ``top``; ``smallest``: the least normal."""
     ratio = _ratio(x, start, runs, length, e, first, each).astype(np.float64)
@@ -135,16 +136,34 @@ def encode_float(
     steps = np.rint(np.ldexp(size / smallest, mantissa - power))
     codes = power * 2**mantissa + steps
     codes = np.where(np.isnan(codes), 0, codes).astype(np.uint8)
-    out[to : to + codes.size] = codes | np.signbit(ratio) * np.uint8(2 ** (width - 1))
-    return bool(np.isfinite(ratio).all())
+    signs = np.signbit(x[start : start + codes.size]) * np.uint8(2 ** (width - 1))
+    out[to : to + codes.size] = codes | signs
+    return absmax(x, start, runs * length)
 
 
 @compiled_as(simd_encode.encode_lookup)
-def encode_lookup(x, start, runs, length, e, first, each, ahead, edges, out, to):
+def encode_lookup(x, start, runs, length, e, y, first, each, ahead, edges, out, to):
     """Encode indices: how many edges a ratio is above. NaN: 0."""
     ratio = _ratio(x, start, runs, length, e, first, each)
     out[to : to + ratio.size] = np.where(np.isnan(ratio), 0, np.searchsorted(edges, ratio))
-    return bool(np.isfinite(ratio).all())
+    return absmax(x, start, runs * length)
+
+
+@compiled_as(simd_encode.inverses)
+def inverses(e, count, y):
+    """Write 1 / e[:count] to y, 0 for 0; return the largest of e and of y."""
+    scales = e[:count]
+    with np.errstate(divide="ignore", over="ignore"):
+        y[:count] = np.where(scales == 0, 0, np.float32(1) / scales)
+    return np.nanmax(scales, initial=0), np.nanmax(y[:count], initial=0)
+
+
+@compiled_as(simd_encode.divide)
+def divide(x, start, runs, length, e, first, each, out):
+    """Write x / e to out; ratios beyond float32 end at its largest."""
+    ratio = _ratio(x, start, runs, length, e, first, each)
+    finite = np.finfo(np.float32).max
+    out[: ratio.size] = np.clip(ratio, -finite, finite)
 
 
 @compiled_as(simd_decode.decode_int)
@@ -242,7 +261,7 @@ def _beside(numbers, first, runs, length, each):
 def _ratio(x, start, runs, length, e, first, each):
     with np.errstate(all="ignore"):
         scale = _beside(e, first, runs, length, each).astype(x.dtype)
-        return x[start : start + scale.size] / scale
+        return x[start : start + scale.size] / np.where(scale == 0, np.inf, scale)
 
 
 def _product(numbers, e, first, runs, length, each):

@@ -3,27 +3,30 @@
 Functions take an array and an offset into it, never a slice: making one costs as much as a short
 run; and many runs at once, as a call for each would cost as much again. Everything about a format
 is a runtime argument, so that one compiled kernel serves all of a kind.
-``x`` is of a compute type, float32 or float64; ``e`` holds float32 scales.
+``x`` is of a compute type, float32 or float64; ``e`` holds float32 scales, ``y`` their inverses.
+Each returns the largest magnitude of x: infinity or NaN where there is one.
 """
 
 from __future__ import annotations
 
+import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from qnumba.cpu.simd import (
+    FLOAT,
     I8,
     I32,
     I64,
     REALS,
-    as_real,
     bits_of,
     data,
     prefetch,
+    sweep,
     sweep_runs,
 )
-from qnumba.cpu.simd_ranges import Widest
+from qnumba.cpu.simd_ranges import Extreme, Widest
 
 FEW_EDGES = 15  # of a table of 16
 
@@ -31,7 +34,7 @@ FEW_EDGES = 15  # of a table of 16
 
 
 @intrinsic
-def encode_int(_typing, x, start, runs, length, e, z, first, each, ahead, lo, hi, away, out, to):
+def encode_int(_typing, x, start, runs, length, e, y, z, first, each, ahead, lo, hi, away, out, to):
     """Clamp to whole ends, round, then add the zero point in integers. NaN: the zero point.
 
     ``z`` is None where zero points are 0.
@@ -41,23 +44,23 @@ def encode_int(_typing, x, start, runs, length, e, z, first, each, ahead, lo, hi
 
     def emit(context, builder, signature, args):
         source = data(context, builder, signature, args, 0, 1)
-        beside = [
-            data(context, builder, signature, args, k, 6) for k in ((4, 5) if has_points else (4,))
-        ]
-        runs, length, each = args[2], args[3], args[7]
-        lo, hi, away = args[9:12]
-        target = data(context, builder, signature, args, 12, 13)
+        numbers = (4, 5, 6) if has_points else (4, 5)
+        beside = [data(context, builder, signature, args, k, 7) for k in numbers]
+        runs, length, each = args[2], args[3], args[8]
+        lo, hi, away = args[10:13]
+        target = data(context, builder, signature, args, 13, 14)
 
         widest = Widest(builder, real)
 
-        def body(lanes, index, scale, point=None):
+        def body(lanes, index, scale, inverse, point=None):
             if lanes.width > 1:
-                prefetch(builder, source, builder.add(index, args[8]))
+                prefetch(builder, source, builder.add(index, args[9]))
             kind, whole = lanes.of(real.kind), lanes.of(I32)
             point = point or lanes.fill(I32, 0)
             ends = [builder.sitofp(builder.sub(lanes.splat(end), point), kind) for end in (lo, hi)]
-            ratio = builder.fdiv(lanes.load(source, index), as_real(builder, lanes, real, scale))
-            widest.add(lanes, widest.size_of(lanes, ratio))
+            value = lanes.load(source, index)
+            widest.add(lanes, widest.size_of(lanes, value))
+            ratio = lanes.quotient(real, value, scale, inverse)
             steps = builder.fptosi(rounded(lanes, lanes.clamp(ratio, *ends)), whole)
             is_number = builder.fcmp_ordered("==", ratio, ratio)
             steps = builder.select(is_number, steps, lanes.fill(I32, 0))
@@ -74,16 +77,31 @@ def encode_int(_typing, x, start, runs, length, e, z, first, each, ahead, lo, hi
             for branch, rounded in zip(branches, (from_zero, to_even), strict=True):  # noqa: B007 - body
                 with branch:
                     sweep_runs(builder, runs, length, each, beside, (real.lanes, 1), body)
-        return widest.is_finite()
+        return widest.value()
 
     i = types.intp
     flag, number = types.boolean, types.int32
-    return flag(x, i, i, i, e, z, i, flag, i, number, number, flag, out, i), emit
+    return x.dtype(x, i, i, i, e, y, z, i, flag, i, number, number, flag, out, i), emit
 
 
 @intrinsic
 def encode_float(
-    _typing, x, start, runs, length, e, first, each, ahead, mantissa, smallest, top, width, out, to
+    _typing,
+    x,
+    start,
+    runs,
+    length,
+    e,
+    y,
+    first,
+    each,
+    ahead,
+    mantissa,
+    smallest,
+    top,
+    width,
+    out,
+    to,
 ):
     """Minifloats, ties to even, saturating at ``top``: any width and mantissa, in one formula.
 
@@ -95,9 +113,9 @@ def encode_float(
 
     def emit(context, builder, signature, args):
         source = data(context, builder, signature, args, 0, 1)
-        scales = [data(context, builder, signature, args, 4, 5)]
-        mantissa, smallest, top, width = args[8:12]
-        target = data(context, builder, signature, args, 12, 13)
+        scales = [data(context, builder, signature, args, k, 6) for k in (4, 5)]
+        mantissa, smallest, top, width = args[9:13]
+        target = data(context, builder, signature, args, 13, 14)
         bits = real.bits
         one = ir.Constant(bits, 1)
         mantissa, width = builder.zext(mantissa, I64), builder.zext(width, I64)
@@ -110,13 +128,12 @@ def encode_float(
         sign_mask = builder.shl(one, sign_at)
         widest = Widest(builder, real)
 
-        def body(lanes, index, scale):
+        def body(lanes, index, scale, inverse):
             if lanes.width > 1:
-                prefetch(builder, source, builder.add(index, args[7]))
-            ratio = builder.fdiv(lanes.load(source, index), as_real(builder, lanes, real, scale))
-            ratio = builder.bitcast(ratio, lanes.of(bits))
-            size = builder.and_(ratio, lanes.fill(bits, real.magnitude_mask))
-            widest.add(lanes, size)
+                prefetch(builder, source, builder.add(index, args[8]))
+            value = lanes.load(source, index)
+            widest.add(lanes, widest.size_of(lanes, value))
+            size = widest.size_of(lanes, lanes.quotient(real, value, scale, inverse))
             size = lanes.call("umin", size, lanes.splat(top))
             power = builder.and_(size, lanes.fill(bits, real.exponent_mask))
             power = lanes.call("umax", power, lanes.splat(smallest))
@@ -124,16 +141,17 @@ def encode_float(
             total = builder.fadd(*(builder.bitcast(v, lanes.of(real.kind)) for v in (size, anchor)))
             steps = builder.sub(builder.bitcast(total, lanes.of(bits)), anchor)
             base = builder.lshr(builder.sub(power, lanes.splat(smallest)), lanes.splat(drop))
-            sign = builder.and_(builder.lshr(ratio, lanes.splat(sign_from)), lanes.splat(sign_mask))
+            sign = builder.lshr(builder.bitcast(value, lanes.of(bits)), lanes.splat(sign_from))
+            sign = builder.and_(sign, lanes.splat(sign_mask))
             code = builder.or_(builder.add(base, steps), sign)
             lanes.store(builder.trunc(code, lanes.of(I8)), target, index)
 
-        sweep_runs(builder, args[2], args[3], args[6], scales, (real.lanes, 1), body)
-        return widest.is_finite()
+        sweep_runs(builder, args[2], args[3], args[7], scales, (real.lanes, 1), body)
+        return widest.value()
 
     i = types.intp
     flag, number, float64 = types.boolean, types.int32, types.float64
-    return flag(x, i, i, i, e, i, flag, i, number, float64, float64, number, out, i), emit
+    return x.dtype(x, i, i, i, e, y, i, flag, i, number, float64, float64, number, out, i), emit
 
 
 def _search(lanes, ratio, edges):
@@ -165,16 +183,16 @@ def _count(lanes, ratio, edge_at, edges):
 
 
 @intrinsic
-def encode_lookup(_typing, x, start, runs, length, e, first, each, ahead, edges, out, to):
+def encode_lookup(_typing, x, start, runs, length, e, y, first, each, ahead, edges, out, to):
     """Count how many edges, 15 or more, each ratio is above: its index. NaN: 0."""
     real = REALS[x.dtype]
 
     def emit(context, builder, signature, args):
         source = data(context, builder, signature, args, 0, 1)
-        scales = [data(context, builder, signature, args, 4, 5)]
-        array = context.make_array(signature.args[8])(context, builder, args[8])
+        scales = [data(context, builder, signature, args, k, 6) for k in (4, 5)]
+        array = context.make_array(signature.args[9])(context, builder, args[9])
         size = builder.extract_value(array.shape, 0)
-        target = data(context, builder, signature, args, 9, 10)
+        target = data(context, builder, signature, args, 10, 11)
 
         def edge_at(index):
             return builder.load(builder.gep(array.data, [index]))
@@ -182,11 +200,12 @@ def encode_lookup(_typing, x, start, runs, length, e, first, each, ahead, edges,
         widest = Widest(builder, real)
         few = [edge_at(ir.Constant(I64, k)) for k in range(FEW_EDGES)]
 
-        def body(lanes, index, scale):
+        def body(lanes, index, scale, inverse):
             if lanes.width > 1:
-                prefetch(builder, source, builder.add(index, args[7]))
-            ratio = builder.fdiv(lanes.load(source, index), as_real(builder, lanes, real, scale))
-            widest.add(lanes, widest.size_of(lanes, ratio))
+                prefetch(builder, source, builder.add(index, args[8]))
+            value = lanes.load(source, index)
+            widest.add(lanes, widest.size_of(lanes, value))
+            ratio = lanes.quotient(real, value, scale, inverse)
             lanes.store(place_of(lanes, ratio), target, index)
 
         def among_few(lanes, ratio):
@@ -199,8 +218,60 @@ def encode_lookup(_typing, x, start, runs, length, e, first, each, ahead, edges,
         with builder.if_else(is_few) as branches:
             for branch, place_of in zip(branches, (among_few, among_many), strict=True):  # noqa: B007 - body
                 with branch:
-                    sweep_runs(builder, *args[2:4], args[6], scales, (real.lanes, 1), body)
-        return widest.is_finite()
+                    sweep_runs(builder, *args[2:4], args[7], scales, (real.lanes, 1), body)
+        return widest.value()
 
     i, flag = types.intp, types.boolean
-    return flag(x, i, i, i, e, i, flag, i, edges, out, i), emit
+    return x.dtype(x, i, i, i, e, y, i, flag, i, edges, out, i), emit
+
+
+# --- scales, before values are divided by them
+
+
+@intrinsic
+def inverses(_typing, e, count, y):
+    """Write 1 / e[:count] to y, 0 for 0; return the largest of e and of y. NaN is passed over."""
+
+    def emit(context, builder, signature, args):
+        source, target = (
+            context.make_array(signature.args[k])(context, builder, args[k]).data for k in (0, 2)
+        )
+        tops = [Extreme(builder, REALS[types.float32], ">") for _ in range(2)]
+
+        def body(lanes, index):
+            scale = lanes.load(source, index)
+            inverse = builder.fdiv(lanes.fill(FLOAT, 1), scale)
+            is_zero = builder.fcmp_ordered("==", scale, lanes.fill(FLOAT, 0))
+            inverse = builder.select(is_zero, scale, inverse)
+            lanes.store(inverse, target, index)
+            for top, numbers in zip(tops, (scale, inverse), strict=True):
+                top.add(lanes.width, numbers)
+
+        sweep(builder, args[1], (16, 1), body)
+        return context.make_tuple(builder, signature.return_type, [top.value() for top in tops])
+
+    return types.UniTuple(types.float32, 2)(e, types.intp, y), emit
+
+
+@intrinsic
+def divide(_typing, x, start, runs, length, e, first, each, out):
+    """Write x / e to out, zeros for scales of 0; ratios beyond float32 end at its largest."""
+
+    def emit(context, builder, signature, args):
+        source = data(context, builder, signature, args, 0, 1)
+        scales = [data(context, builder, signature, args, 4, 5)]
+        target = context.make_array(signature.args[7])(context, builder, args[7]).data
+        finite = float(np.finfo(np.float32).max)
+
+        def body(lanes, index, scale):
+            is_zero = builder.fcmp_ordered("==", scale, lanes.fill(FLOAT, 0))
+            scale = builder.select(is_zero, lanes.fill(FLOAT, float("inf")), scale)
+            ratio = builder.fdiv(lanes.load(source, index), scale)
+            ends = [lanes.fill(FLOAT, end) for end in (-finite, finite)]
+            lanes.store(lanes.clamp(ratio, *ends), target, index)
+
+        sweep_runs(builder, args[2], args[3], args[6], scales, (16, 1), body)
+        return context.get_dummy_value()
+
+    i, flag = types.intp, types.boolean
+    return types.void(x, i, i, i, e, i, flag, out), emit

@@ -53,10 +53,34 @@ class Widest:
         top = Lanes(self.builder, self.real.lanes).top(vector)
         return Lanes(self.builder, 1).call("umax", top, rest)
 
-    def is_finite(self):
-        """Return whether all were finite."""
-        infinity = ir.Constant(self.real.bits, self.real.exponent_mask)
-        return self.builder.icmp_unsigned("<", self.bits(), infinity)
+    def value(self):
+        """Return the largest."""
+        return self.builder.bitcast(self.bits(), self.real.kind)
+
+
+class Extreme:
+    """The least ("<") or greatest (">") of 0 and what a sweep adds. NaN is passed over."""
+
+    def __init__(self, builder, real, relation):
+        self.builder, self.real, self.relation = builder, real, relation
+        self.best = {
+            width: cgutils.alloca_once_value(builder, Lanes(builder, width).fill(real.kind, 0))
+            for width in (real.lanes, 1)
+        }
+
+    def add(self, width, values):
+        """Take values in."""
+        best = self.builder.load(self.best[width])
+        wins = self.builder.fcmp_ordered(self.relation, values, best)
+        self.builder.store(self.builder.select(wins, values, best), self.best[width])
+
+    def value(self):
+        """Return what was found."""
+        vector = self.builder.load(self.best[self.real.lanes])
+        name = {"<": "fmin", ">": "fmax"}[self.relation]
+        reduce = f"llvm.vector.reduce.{name}.{suffix(vector.type)}"
+        self.add(1, call(self.builder, reduce, self.real.kind, vector))
+        return self.builder.load(self.best[1])
 
 
 @intrinsic
@@ -72,7 +96,7 @@ def absmax(_typing, x, start, count):
             widest.add(lanes, widest.size_of(lanes, lanes.load(source, index)))
 
         sweep(builder, args[2], (real.lanes, 1), body)
-        return builder.bitcast(widest.bits(), real.kind)
+        return widest.value()
 
     return x.dtype(x, types.intp, types.intp), emit
 
@@ -185,7 +209,7 @@ def absmax_each(_typing, x, start, count, high, first):
             lanes.store(lanes.call("umax", size, lanes.load(target, index)), target, index)
 
         sweep(builder, args[2], (real.lanes, 1), body)
-        return builder.bitcast(widest.bits(), real.kind)
+        return widest.value()
 
     i = types.intp
     return x.dtype(x, i, i, high, i), emit
@@ -198,30 +222,15 @@ def extremes(_typing, x, start, count):
 
     def emit(context, builder, signature, args):
         source = data(context, builder, signature, args, 0, 1)
-        ends = [
-            {
-                width: cgutils.alloca_once_value(builder, Lanes(builder, width).fill(real.kind, 0))
-                for width in (real.lanes, 1)
-            }
-            for _ in "<>"
-        ]
-
-        def keep(relation, value, place):
-            best = builder.load(place)
-            wins = builder.fcmp_ordered(relation, value, best)
-            builder.store(builder.select(wins, value, best), place)
+        ends = [Extreme(builder, real, relation) for relation in "<>"]
 
         def body(lanes, index):
             value = lanes.load(source, index)
-            for relation, best in zip("<>", ends, strict=True):
-                keep(relation, value, best[lanes.width])
+            for end in ends:
+                end.add(lanes.width, value)
 
-        sweep(builder, args[2], ends[0], body)
-        for relation, name, best in zip("<>", ("fmin", "fmax"), ends, strict=True):
-            vector = builder.load(best[real.lanes])
-            reduce = f"llvm.vector.reduce.{name}.{suffix(vector.type)}"
-            keep(relation, call(builder, reduce, real.kind, vector), best[1])
-        found = [builder.load(best[1]) for best in ends]
+        sweep(builder, args[2], (real.lanes, 1), body)
+        found = [end.value() for end in ends]
         return context.make_tuple(builder, signature.return_type, found)
 
     return types.UniTuple(x.dtype, 2)(x, types.intp, types.intp), emit

@@ -23,43 +23,48 @@ from qnumba.cpu.places import (
     next_runs,
 )
 from qnumba.cpu.runs import (
-    absmax,
     decode_float,
     decode_int,
     decode_table,
+    divide,
     effective,
     encode_float,
     encode_int,
     encode_lookup,
+    inverses,
     narrow,
     pack,
     unpack,
     widen,
 )
 
+# Between these ends, and one that jobs have for inverses, a ratio is exact without a division
+# (Lanes.quotient): inverses are normal, and no product overflows.
+MOST_SCALE, MOST_RATIO = 2.0**100, 2.0**120
+
 # --- scales beside values
 
 
 @inner
 def scales_beside(job, tile, dead, params, room):
-    """Return the effective scales and zero points of a tile, and whether one stands by each value.
+    """Return the effective scales and zero points of a tile, whether one stands by each, how many.
 
     A scale of 0 is replaced by ``dead``.
     """
-    _, e, z, e_each, z_each, _, _ = room
-    gather_scales(job, tile, dead, params, e, z)
+    _, e, z, e_each, z_each = room[:5]
+    count = gather_scales(job, tile, dead, params, e, z)
     each = not job.has_runs
     if each and job.block_cols > 1:
         spread(job, tile, e, e_each)
         if has_points(job):
             spread(job, tile, z, z_each)
-        return e_each, z_each, each
-    return e, z, each
+        return e_each, z_each, each, tile[0] * tile[1]
+    return e, z, each, count
 
 
 @inner
 def gather_scales(job, tile, dead, params, e, z):
-    """Put the effective scales and zero points of a tile's runs in a row."""
+    """Put the effective scales and zero points of a tile's runs in a row; return how many."""
     rows, count, group, row, column = tile
     global_scale, scales, points = params
     share, dead = np.float32(global_scale), np.float32(dead)
@@ -73,6 +78,7 @@ def gather_scales(job, tile, dead, params, e, z):
         if has_points(job):
             for k in range(per_row):
                 z[r * per_row + k] = points[first + k]
+    return rows * per_row
 
 
 @inner
@@ -103,30 +109,38 @@ def encode_tile(job, x, tile, looks, is_widened, edges, params, words, room):
     codes = room[5]
     place = row * job.cols + column
     source, start = source_of(job, x, place, rows * count, room[0], is_widened=is_widened)
-    e, z, each = scales_beside(job, tile, job.dead, params, room)
+    scales = scales_beside(job, tile, job.dead, params, room)
     out, to = codes, 0
     if job.is_direct:
         out, to = words, row * job.row_bytes + column
-    is_finite = encode_runs(job, source, start, tile, looks, edges, e, z, each, out, to)
+    is_finite = encode_runs(job, source, start, tile, looks, edges, scales, out, to, room)
     if not job.is_direct:
         pack_rows(job, codes, tile, words)
     return is_finite
 
 
 @inner
-def encode_runs(job, source, start, tile, looks, edges, e, z, each, out, to):
+def encode_runs(job, source, start, tile, looks, edges, scales, out, to, room):
     """Encode the runs of a tile, or, where scales stand beside ``each`` value, all as one."""
     size = tile[0] * tile[1]
+    e, z, each, count = scales
+    y = room[7]
+    largest, largest_inverse = inverses(e, count, y)
+    limit = 0.0
+    if largest < MOST_SCALE and largest_inverse < job.inverse_max:
+        limit = MOST_RATIO / largest_inverse if largest_inverse > 0 else np.inf
     place = run = 0
     is_finite = True
     while place < size:
         runs, length = (1, size) if each else next_runs(job, tile, place, are_joined=True)
         runs = 1 if length % VECTOR > 0 else runs
         at = start + place
-        is_clean = encode_some(
-            job, source, at, runs, length, edges, e, z, run, each, out, to + place
-        )
-        if looks and not is_clean and not absmax(source, at, runs * length) < np.inf:
+        top = encode_some(job, source, at, runs, length, edges, e, y, z, run, each, out, to + place)
+        if not top < limit:
+            divide_and_encode(
+                job, source, at, runs, length, edges, e, z, run, each, out, to + place, room
+            )
+        if looks and not top < np.inf:
             is_finite = False
             patch(job, source, at, runs, length, e, run, each, out, to + place)
         place += runs * length
@@ -134,40 +148,65 @@ def encode_runs(job, source, start, tile, looks, edges, e, z, each, out, to):
     return is_finite
 
 
-def encode_some(job, x, start, runs, length, edges, e, z, first, each, out, to):
-    """Encode runs with the encoder of the job's kind of codes."""
-    return ENCODERS[job.kind](job, x, start, runs, length, edges, e, z, first, each, out, to)
+def divide_and_encode(job, x, start, runs, length, edges, e, z, first, each, out, to, room):
+    """Encode runs whose ratios cannot be had from the inverses of scales."""
+    encoder = divide_first if x.dtype == np.float32 else nothing_more
+    encoder(job, x, start, runs, length, edges, e, z, first, each, out, to, room)
+
+
+@overload(divide_and_encode)
+def _divide_and_encode(job, x, start, runs, length, edges, e, z, first, each, out, to, room):
+    return divide_first if x.dtype == types.float32 else nothing_more
+
+
+def divide_first(job, x, start, runs, length, edges, e, z, first, each, out, to, room):
+    """Divide, then encode the ratios with scales of 1."""
+    ratios, ones = room[8], room[9]
+    divide(x, start, runs, length, e, first, each, ratios)
+    ones[: first + (length if each else runs)] = 1
+    encode_some(job, ratios, 0, runs, length, edges, ones, ones, z, first, each, out, to)
+
+
+def nothing_more(job, x, start, runs, length, edges, e, z, first, each, out, to, room):
+    """Leave runs of float64 as they are: the encoders divide those."""
+
+
+def encode_some(job, x, start, runs, length, edges, e, y, z, first, each, out, to):
+    """Encode runs with the encoder of the job's kind of codes; return the largest magnitude."""
+    return ENCODERS[job.kind](job, x, start, runs, length, edges, e, y, z, first, each, out, to)
 
 
 @overload(encode_some)
-def _encode_some(job, x, start, runs, length, edges, e, z, first, each, out, to):
+def _encode_some(job, x, start, runs, length, edges, e, y, z, first, each, out, to):
     return ENCODERS[kind_of(job)]
 
 
-def encode_integers(job, x, start, runs, length, edges, e, z, first, each, out, to):
+def encode_integers(job, x, start, runs, length, edges, e, y, z, first, each, out, to):
     """Encode integers about 0."""
     lo, hi, is_away, ahead = job.lo, job.hi, job.is_away, job.ahead
-    return encode_int(x, start, runs, length, e, None, first, each, ahead, lo, hi, is_away, out, to)
+    return encode_int(
+        x, start, runs, length, e, y, None, first, each, ahead, lo, hi, is_away, out, to
+    )
 
 
-def encode_affine(job, x, start, runs, length, edges, e, z, first, each, out, to):
+def encode_affine(job, x, start, runs, length, edges, e, y, z, first, each, out, to):
     """Encode integers about zero points."""
     lo, hi, is_away, ahead = job.lo, job.hi, job.is_away, job.ahead
-    return encode_int(x, start, runs, length, e, z, first, each, ahead, lo, hi, is_away, out, to)
+    return encode_int(x, start, runs, length, e, y, z, first, each, ahead, lo, hi, is_away, out, to)
 
 
-def encode_minifloats(job, x, start, runs, length, edges, e, z, first, each, out, to):
+def encode_minifloats(job, x, start, runs, length, edges, e, y, z, first, each, out, to):
     """Encode minifloats."""
     mantissa, smallest, top, width = job.mantissa, job.smallest, job.top, job.width
     ahead = job.ahead
     return encode_float(
-        x, start, runs, length, e, first, each, ahead, mantissa, smallest, top, width, out, to
+        x, start, runs, length, e, y, first, each, ahead, mantissa, smallest, top, width, out, to
     )
 
 
-def encode_indices(job, x, start, runs, length, edges, e, z, first, each, out, to):
+def encode_indices(job, x, start, runs, length, edges, e, y, z, first, each, out, to):
     """Encode indices into a table."""
-    return encode_lookup(x, start, runs, length, e, first, each, job.ahead, edges, out, to)
+    return encode_lookup(x, start, runs, length, e, y, first, each, job.ahead, edges, out, to)
 
 
 ENCODERS = (encode_integers, encode_affine, encode_minifloats, encode_indices)
@@ -180,7 +219,7 @@ def patch(job, source, start, runs, length, e, first, each, out, to):
         return
     for k in range(runs * length):
         value = source[start + k]
-        is_dead = not np.isfinite(e[first + (k if each else k // length)])
+        is_dead = not 0 < e[first + (k if each else k // length)] < np.inf
         sign = job.sign_bit if np.signbit(value) else 0
         if np.isnan(value):
             out[to + k] = (
@@ -216,7 +255,7 @@ def decode_tile(job, words, tile, table, params, out, room):
     """Decode a tile of words into numbers."""
     rows, count, _, row, column = tile
     codes = room[5]
-    e, z, each = scales_beside(job, tile, 0.0, params, room)
+    e, z, each, _ = scales_beside(job, tile, 0.0, params, room)
     source, start = words, row * job.row_bytes + column
     if not job.is_direct:
         unpack_rows(job, words, tile, codes)
