@@ -98,17 +98,24 @@ def quantize(
         out = QArray(layout, words, None, source_dtype="")
     else:
         _require_out(out, layout, native)
-    if not _fill(out, backend(), native, layout, options, given):
+    made = _provenance(array.dtype, options)
+    if not _fill(out, backend(), native, layout, options, given, made):
         raise nonfinite_error(native, block_finder(layout))
-    out._made = _provenance(array.dtype, options)  # noqa: SLF001
     return out
 
 
 def _fill(
-    out: QArray, operations: Any, x: Any, layout: Plan, options: Options, given: Params | None
+    out: QArray,
+    operations: Any,
+    x: Any,
+    layout: Plan,
+    options: Options,
+    given: Params | None,
+    made: tuple[str, str],
 ) -> bool:
     """Quantize into ``out``; return False, and leave it empty, where values are to be refused."""
     out._params = None  # noqa: SLF001 - until the last code is written it holds nothing
+    out._made = made  # noqa: SLF001
     used, seen = operations.quantize(x, layout, options, given, out._words)  # noqa: SLF001
     if seen and options.nonfinite == "raise":
         return False
@@ -133,9 +140,9 @@ def _quantize_on_cuda(
         out = QArray(layout, home.new_words(layout, native), None, source_dtype="")
     else:
         _require_cuda_out(out, layout, native, home)
-    if not _fill(out, home.operations, native, layout, options, given):
+    made = _provenance(source.dtype, options)
+    if not _fill(out, home.operations, native, layout, options, given, made):
         raise nonfinite_error(home.numbers_of(native), block_finder(layout))
-    out._made = _provenance(source.dtype, options)  # noqa: SLF001
     return out
 
 

@@ -1,8 +1,9 @@
 """How kernels are compiled, cached and run: the only place that calls njit.
 
-Compiled kernels stay on disk. Numba keeps them as long as the file of the kernel itself is
-unchanged; a kernel is made of several files here, so the stamp that Numba compares is replaced by
-a hash of every source file of this folder (``SOURCES``). An edit of any of them compiles again.
+Compiled kernels stay on disk, each in a file whose name says all it was made from: the types of its
+arguments, the processor, Numba, and every source file of this folder (``SOURCES``). An edit of any
+of them compiles again, and processes that compile at the same time cannot mix up their files, as
+they can with Numba's own index of numbered files.
 """
 
 from __future__ import annotations
@@ -49,12 +50,38 @@ def _hash_of_sources(folder: Path) -> str:
 SOURCES = _hash_of_sources(Path(__file__).parent)
 
 
+class SourcesFiles(IndexDataCacheFile):
+    """The files of one function: one for each kind of arguments, and no index."""
+
+    def __init__(self, folder: str, base: str) -> None:
+        super().__init__(folder, base, SOURCES)
+        self._base, self._start = base, f"{base}.{SOURCES[:16]}."
+
+    def load(self, key: Any) -> Any:
+        """Return what was saved with these sources, or None."""
+        try:
+            return self._load_data(self._name(key))
+        except FileNotFoundError:
+            return None
+
+    def save(self, key: Any, data: Any) -> None:
+        """Save, and remove what other sources left."""
+        self._save_data(self._name(key), data)
+        for path in Path(self._cache_path).glob(f"{self._base}.*.nb?"):
+            if not path.name.startswith(self._start):
+                path.unlink(missing_ok=True)
+
+    def _name(self, key: Any) -> str:
+        kind = repr((key, self._version)).encode()
+        return f"{self._start}{hashlib.sha256(kind).hexdigest()[:32]}.nbc"
+
+
 class SourcesCache(FunctionCache):
     """Numba's disk cache of one function, fresh as long as ``SOURCES`` is; it never raises."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
-        self._cache_file = IndexDataCacheFile(self._cache_path, self._impl.filename_base, SOURCES)
+        self._cache_file = SourcesFiles(self._cache_path, self._impl.filename_base)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return a compiled kernel, or None where there is none that can be read."""
@@ -126,7 +153,6 @@ def as_input(array: NDArray[Any]) -> NDArray[Any]:
 
 # --- threads
 
-_one_at_a_time = threading.Lock()
 _is_serial = False
 
 
@@ -172,19 +198,12 @@ def launch(function: Callable[..., Any], size: int, parts: int, step: int, *argu
     A thread takes ``step`` parts at a time.
 
     Numba's ``workqueue`` layer aborts the process when two threads run kernels at the same time, so
-    there one kernel at a time has threads, from the main thread; all others run without.
+    there only kernels of the main thread have threads.
     """
     if size < PARALLEL_FROM or _is_serial or numba.get_num_threads() == 1:
         function(0, parts, *arguments)
-    elif _layer() != "workqueue":
+    elif _layer() != "workqueue" or threading.current_thread() is threading.main_thread():
         _share(parts, step, _address(function, arguments), arguments)
-    elif threading.current_thread() is threading.main_thread() and _one_at_a_time.acquire(
-        blocking=False
-    ):
-        try:
-            _share(parts, step, _address(function, arguments), arguments)
-        finally:
-            _one_at_a_time.release()
     else:
         function(0, parts, *arguments)
 
@@ -217,8 +236,7 @@ def _layer() -> str:
 
 def _after_fork() -> None:
     """Do without threads in the child of a process that used OpenMP: they would end it."""
-    global _is_serial, _one_at_a_time  # noqa: PLW0603 - the state of this process
-    _one_at_a_time = threading.Lock()  # the parent may have held it
+    global _is_serial  # noqa: PLW0603 - the state of this process
     try:
         _is_serial = _is_serial or numba.threading_layer() == "omp"
     except ValueError:
