@@ -63,16 +63,15 @@ def quantize(
     arrays = _arrays(x, plan, work, codes, params)
     if params is not None:
         global_scale = params.global_scale
-        _quantize(arrays, work.encode, global_scale, looks=True)
+        _quantize(arrays, work.encode, global_scale)
     else:
         global_scale = _measure(arrays, plan, options, work)
-        looks = options.nonfinite != "raise" and bool(arrays.flags[0])
         if work.is_large and plan.scheme.two_level:
             _quantize(arrays, work.store, global_scale)
         if work.is_large:
-            _quantize(arrays, work.encode, global_scale, looks=looks)
+            _quantize(arrays, work.encode, global_scale)
         elif plan.scheme.two_level:
-            _quantize(arrays, work.store_and_encode, global_scale, looks=looks)
+            _quantize(arrays, work.store_and_encode, global_scale)
         else:
             _quantize(arrays, work.measure_to_encode)
         params = _params(arrays, plan, global_scale)
@@ -228,8 +227,6 @@ def _quantize(
     arrays: _Arrays,
     job: Job,
     global_scale: np.float32 | None = None,
-    *,
-    looks: bool = False,
 ) -> None:
     """Run the kernel that measures, stores and encodes."""
     x, edges, low, high, scales, points, words, flags = arrays
@@ -239,7 +236,6 @@ def _quantize(
         x.size,
         job.parts,
         job.step,
-        looks,
         x,
         job.row,
         share,

@@ -20,12 +20,11 @@ from qnumba.cpu.tiles import decode_tile, encode_tile, source_of
 
 @kernel
 def quantize(
-    first_item, stop, looks, x, jobs, global_scale, edges, low, high, scales, points, words, flags
+    first_item, stop, x, jobs, global_scale, edges, low, high, scales, points, words, flags
 ):
     """Measure ranges, store scales and encode codes of some items, as far as the job says.
 
-    ``flags[0]`` becomes 1 where values that are not finite are seen: by a job that measures, or
-    where an encoder ``looks`` for them.
+    ``flags[0]`` becomes 1 where values that are not finite are seen.
     """
     job = jobs[0]
     owner = np.empty(ROOM, np.uint8)
@@ -46,9 +45,7 @@ def quantize(
             first, count = blocks_of(job, place)
             store_scales(job, global_scale, low, high, first, count, scales, points, room[6])
         if job.encodes:
-            is_finite &= encode_item(
-                job, x, place, looks or not is_finite, edges, params, words, room
-            )
+            is_finite &= encode_item(job, x, place, edges, params, words, room)
         if not is_finite:
             flags[0] = 1
     owner[0] = 0  # kept until here
@@ -101,8 +98,8 @@ def clear_item(job, place, low, high):
 
 
 @inner
-def encode_item(job, x, place, looks, edges, params, words, room):
-    """Encode an item; return whether its values are finite, if it ``looks``."""
+def encode_item(job, x, place, edges, params, words, room):
+    """Encode an item; return whether its values are finite."""
     group, first_column, stop_column = place
     rows = rows_of(job, group)
     is_finite = True
@@ -112,7 +109,7 @@ def encode_item(job, x, place, looks, edges, params, words, room):
         row, tile_rows = row_of(job, group, k), min(job.tile_rows, rows - k)
         for column in range(first_column, stop_column, TILE):
             tile = (tile_rows, min(TILE, stop_column - column), group, row, column)
-            is_finite &= encode_tile(job, x, tile, looks, is_widened, edges, params, words, room)
+            is_finite &= encode_tile(job, x, tile, is_widened, edges, params, words, room)
     return is_finite
 
 

@@ -8,8 +8,8 @@ them for whole vectors.
 ``runs`` runs of ``length`` values follow each other from ``x[start]`` on. Beside them stand float32
 scales ``e``, their inverses ``y`` and zero points ``z`` from ``first`` on: one for every value
 where ``each``, otherwise one for every run. Over a scale of 0 a value is 0, with its sign. An
-encoder returns the largest magnitude of its values. ``ahead`` is how far in front values are asked
-for, so that they are there in time.
+encoder returns whether all ratios are finite; the codes of those that are not mean nothing.
+``ahead`` is how far in front values are asked for, so that they are there in time.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def scales_of(high, first, count, half, share, most, least, smallest, mantissa, 
 
 @compiled_as(simd_encode.encode_int)
 def encode_int(x, start, runs, length, e, y, z, first, each, ahead, lo, hi, away, out, to):
-    """Encode integers: clamp to whole ends, round, then add the zero point. NaN: the zero point."""
+    """Encode integers: clamp to whole ends, round, then add the zero point."""
     ratio = _ratio(x, start, runs, length, e, first, each)
     point = x.dtype.type(0) if z is None else _beside(z, first, runs, length, each).astype(x.dtype)
     steps = np.clip(ratio, lo - point, hi - point)
@@ -122,7 +122,7 @@ def encode_int(x, start, runs, length, e, y, z, first, each, ahead, lo, hi, away
         steps = whole + np.copysign(np.abs(steps - whole) >= 0.5, steps)  # noqa: PLR2004 - half
     steps = np.where(np.isnan(ratio), 0, np.rint(steps)) + point
     out[to : to + steps.size] = steps.astype(np.int32).astype(np.uint8)
-    return absmax(x, start, runs * length)
+    return np.isfinite(ratio).all()
 
 
 @compiled_as(simd_encode.encode_float)
@@ -138,7 +138,7 @@ def encode_float(
     codes = np.where(np.isnan(codes), 0, codes).astype(np.uint8)
     signs = np.signbit(x[start : start + codes.size]) * np.uint8(2 ** (width - 1))
     out[to : to + codes.size] = codes | signs
-    return absmax(x, start, runs * length)
+    return np.isfinite(ratio).all()
 
 
 @compiled_as(simd_encode.encode_lookup)
@@ -146,7 +146,7 @@ def encode_lookup(x, start, runs, length, e, y, first, each, ahead, edges, out, 
     """Encode indices: how many edges a ratio is above. NaN: 0."""
     ratio = _ratio(x, start, runs, length, e, first, each)
     out[to : to + ratio.size] = np.where(np.isnan(ratio), 0, np.searchsorted(edges, ratio))
-    return absmax(x, start, runs * length)
+    return np.isfinite(ratio).all()
 
 
 @compiled_as(simd_encode.inverses)

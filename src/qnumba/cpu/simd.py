@@ -102,18 +102,24 @@ class Lanes:
         ``inverse`` is the rounded 1 / scale, or 0. One step of Newton's method on the remainder,
         which a fused multiply-add leaves exact, rounds correctly for every divisor whose inverse
         is (N. Brisebarre, J.-M. Muller, S. K. Raina, IEEE Trans. Comput. 53 (2004), 1069), as
-        long as nothing overflows or comes near the subnormals. It takes a third of a division.
+        long as nothing comes near the subnormals; where the product overflows, what comes out is
+        not finite. It takes a third of a division.
         """
         builder = self.builder
         if real.kind == FLOAT and has_fma():
             guess = builder.fmul(value, inverse)
             rest = self.call("fma", builder.fneg(guess), scale, value)
             return self.call("fma", rest, inverse, guess)
-        scale = as_real(builder, self, real, scale)
         is_zero = builder.fcmp_ordered("==", scale, self.fill(real.kind, 0))
         return builder.fdiv(
             value, builder.select(is_zero, self.fill(real.kind, float("inf")), scale)
         )
+
+    def multiply_add(self, value, factor, term):
+        """Return value * factor + term, where the product is exact."""
+        if has_fma():
+            return self.call("fma", value, factor, term)
+        return self.builder.fadd(self.builder.fmul(value, factor), term)
 
     def top(self, values):
         """Return the largest of unsigned integers."""
@@ -184,12 +190,14 @@ def sweep(builder, count, widths, body):
         start = stop
 
 
-def sweep_runs(builder, runs, length, each, pointers, widths, body):
+def sweep_runs(builder, runs, length, each, pointers, widths, body, prepare=None):
     """Call ``body(lanes, index, *beside)`` over runs, with what stands beside them at ``pointers``.
 
     Element r of a pointer stands beside the r-th run of ``length`` values; where ``each``, element
     i beside value i. Where there are several runs, their length is a number of whole vectors.
+    ``prepare(lanes, *elements)`` makes of the elements, once a run, what the body takes.
     """
+    prepare = prepare or (lambda _lanes, *elements: elements)
     size = builder.mul(runs, length)
     with builder.if_else(each) as (own, shared):
         with own:
@@ -197,24 +205,31 @@ def sweep_runs(builder, runs, length, each, pointers, widths, body):
                 builder,
                 size,
                 widths,
-                lambda lanes, i: body(lanes, i, *[lanes.load(p, i) for p in pointers]),
+                lambda lanes, i: body(
+                    lanes, i, *prepare(lanes, *[lanes.load(p, i) for p in pointers])
+                ),
             )
         with shared:
-            _sweep_shared(builder, size, length, pointers, widths, body)
+            _sweep_shared(builder, size, length, pointers, widths, body, prepare)
 
 
-def _sweep_shared(builder, size, length, pointers, widths, body):
+def _sweep_shared(builder, size, length, pointers, widths, body, prepare):
     """Call ``body`` over runs in one loop, which takes what stands beside where a run starts."""
-    wide, _ = (Lanes(builder, width) for width in widths)
     zero, one = (ir.Constant(I64, number) for number in (0, 1))
-    beside = [cgutils.alloca_once(builder, wide.of(p.type.pointee)) for p in pointers]
     run, border = (cgutils.alloca_once_value(builder, zero) for _ in range(2))
+    beside = []
+
+    def at(lanes, index):
+        elements = [builder.load(builder.gep(pointer, [index])) for pointer in pointers]
+        return prepare(lanes, *map(lanes.splat, elements))
 
     def wide_body(lanes, index):
         with builder.if_then(builder.icmp_signed("==", index, builder.load(border))):
             number = builder.load(run)
-            for place, pointer in zip(beside, pointers, strict=True):
-                builder.store(lanes.splat(builder.load(builder.gep(pointer, [number]))), place)
+            values = at(lanes, number)
+            beside.extend(cgutils.alloca_once(builder, value.type) for value in values)
+            for place, value in zip(beside, values, strict=True):
+                builder.store(value, place)
             builder.store(builder.add(number, one), run)
             builder.store(builder.add(index, length), border)
         body(lanes, index, *[builder.load(place) for place in beside])
@@ -223,7 +238,7 @@ def _sweep_shared(builder, size, length, pointers, widths, body):
         if lanes.width > 1:
             wide_body(lanes, index)
         else:  # the end of the only run
-            body(lanes, index, *[builder.load(pointer) for pointer in pointers])
+            body(lanes, index, *at(lanes, zero))
 
     sweep(builder, size, widths, any_body)
 

@@ -4,7 +4,7 @@ Functions take an array and an offset into it, never a slice: making one costs a
 run; and many runs at once, as a call for each would cost as much again. Everything about a format
 is a runtime argument, so that one compiled kernel serves all of a kind.
 ``x`` is of a compute type, float32 or float64; ``e`` holds float32 scales, ``y`` their inverses.
-Each returns the largest magnitude of x: infinity or NaN where there is one.
+Each returns whether all ratios are finite; the codes of those that are not mean nothing.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from qnumba.cpu.simd import (
     I32,
     I64,
     REALS,
+    as_real,
     bits_of,
     data,
     prefetch,
     sweep,
     sweep_runs,
 )
-from qnumba.cpu.simd_ranges import Extreme, Widest
+from qnumba.cpu.simd_ranges import Extreme, Finite
 
 FEW_EDGES = 15  # of a table of 16
 
@@ -35,9 +36,10 @@ FEW_EDGES = 15  # of a table of 16
 
 @intrinsic
 def encode_int(_typing, x, start, runs, length, e, y, z, first, each, ahead, lo, hi, away, out, to):
-    """Clamp to whole ends, round, then add the zero point in integers. NaN: the zero point.
+    """Clamp to whole ends, round, then add the zero point in integers.
 
-    ``z`` is None where zero points are 0.
+    ``z`` is None where zero points are 0. Added to 1.5 times the power of two whose last bit is
+    worth 1, a number is rounded by the processor, and its integer is in the lowest bits.
     """
     real = REALS[x.dtype]
     has_points = z != types.none
@@ -46,42 +48,43 @@ def encode_int(_typing, x, start, runs, length, e, y, z, first, each, ahead, lo,
         source = data(context, builder, signature, args, 0, 1)
         numbers = (4, 5, 6) if has_points else (4, 5)
         beside = [data(context, builder, signature, args, k, 7) for k in numbers]
-        runs, length, each = args[2], args[3], args[8]
         lo, hi, away = args[10:13]
         target = data(context, builder, signature, args, 13, 14)
+        finite = Finite(builder, real)
 
-        widest = Widest(builder, real)
+        def prepare(lanes, scale, inverse, point=None):
+            point = point or lanes.fill(I32, 0)
+            ends = [builder.sub(lanes.splat(end), point) for end in (lo, hi)]
+            ends = [builder.sitofp(end, lanes.of(real.kind)) for end in ends]
+            point = builder.trunc(point, lanes.of(I8))
+            return as_real(builder, lanes, real, scale), inverse, *ends, point
 
-        def body(lanes, index, scale, inverse, point=None):
+        def body(lanes, index, scale, inverse, low, high, point):
             if lanes.width > 1:
                 prefetch(builder, source, builder.add(index, args[9]))
-            kind, whole = lanes.of(real.kind), lanes.of(I32)
-            point = point or lanes.fill(I32, 0)
-            ends = [builder.sitofp(builder.sub(lanes.splat(end), point), kind) for end in (lo, hi)]
-            value = lanes.load(source, index)
-            widest.add(lanes, widest.size_of(lanes, value))
-            ratio = lanes.quotient(real, value, scale, inverse)
-            steps = builder.fptosi(rounded(lanes, lanes.clamp(ratio, *ends)), whole)
-            is_number = builder.fcmp_ordered("==", ratio, ratio)
-            steps = builder.select(is_number, steps, lanes.fill(I32, 0))
-            lanes.store(builder.trunc(builder.add(steps, point), lanes.of(I8)), target, index)
+            ratio = lanes.quotient(real, lanes.load(source, index), scale, inverse)
+            finite.add(lanes, ratio)
+            steps = rounded(lanes, lanes.clamp(ratio, low, high))
+            steps = builder.fadd(steps, lanes.fill(real.kind, 1.5 * 2**real.mantissa))
+            steps = builder.trunc(builder.bitcast(steps, lanes.of(real.bits)), lanes.of(I8))
+            lanes.store(builder.add(steps, point) if has_points else steps, target, index)
 
-        def to_even(lanes, value):
-            return lanes.call("rint", value)
+        def to_even(_lanes, value):
+            return value
 
         def from_zero(lanes, value):
             push = lanes.call("copysign", lanes.fill(real.kind, real.almost_half), value)
-            return builder.fadd(value, push)
+            return lanes.call("trunc", builder.fadd(value, push))
 
         with builder.if_else(away) as branches:
             for branch, rounded in zip(branches, (from_zero, to_even), strict=True):  # noqa: B007 - body
                 with branch:
-                    sweep_runs(builder, runs, length, each, beside, (real.lanes, 1), body)
-        return widest.value()
+                    sweep_runs(builder, *args[2:4], args[8], beside, (real.lanes, 1), body, prepare)
+        return finite.value()
 
     i = types.intp
     flag, number = types.boolean, types.int32
-    return x.dtype(x, i, i, i, e, y, z, i, flag, i, number, number, flag, out, i), emit
+    return flag(x, i, i, i, e, y, z, i, flag, i, number, number, flag, out, i), emit
 
 
 @intrinsic
@@ -107,7 +110,8 @@ def encode_float(
 
     Adding a power of two C leaves exactly the mantissa bits of the format below the point of |x|,
     so the processor's own rounding is the one rounding; below ``smallest``, the smallest normal
-    number, C stays where it is, which rounds subnormals on the same line.
+    number, C stays where it is, which rounds subnormals on the same line. The lowest byte of C is
+    0, so the lowest byte of the sum counts steps.
     """
     real = REALS[x.dtype]
 
@@ -122,36 +126,41 @@ def encode_float(
         mantissa, width = (builder.trunc(v, bits) if bits == I32 else v for v in (mantissa, width))
         smallest, top = (bits_of(builder, real, number) for number in (smallest, top))
         drop = builder.sub(ir.Constant(bits, real.mantissa), mantissa)
-        lift = builder.shl(drop, ir.Constant(bits, real.mantissa))
+        lift = builder.uitofp(builder.shl(one, drop), real.kind)
         sign_at = builder.sub(width, one)
         sign_from = builder.sub(ir.Constant(bits, bits.width), width)
         sign_mask = builder.shl(one, sign_at)
-        widest = Widest(builder, real)
+        finite = Finite(builder, real)
+
+        def prepare(lanes, scale, inverse):
+            return as_real(builder, lanes, real, scale), inverse
 
         def body(lanes, index, scale, inverse):
             if lanes.width > 1:
                 prefetch(builder, source, builder.add(index, args[8]))
             value = lanes.load(source, index)
-            widest.add(lanes, widest.size_of(lanes, value))
-            size = widest.size_of(lanes, lanes.quotient(real, value, scale, inverse))
+            ratio = lanes.quotient(real, value, scale, inverse)
+            finite.add(lanes, ratio)
+            size = builder.bitcast(ratio, lanes.of(bits))
+            size = builder.and_(size, lanes.fill(bits, real.magnitude_mask))
             size = lanes.call("umin", size, lanes.splat(top))
             power = builder.and_(size, lanes.fill(bits, real.exponent_mask))
             power = lanes.call("umax", power, lanes.splat(smallest))
-            anchor = builder.add(power, lanes.splat(lift))
-            total = builder.fadd(*(builder.bitcast(v, lanes.of(real.kind)) for v in (size, anchor)))
-            steps = builder.sub(builder.bitcast(total, lanes.of(bits)), anchor)
             base = builder.lshr(builder.sub(power, lanes.splat(smallest)), lanes.splat(drop))
+            power, size = (builder.bitcast(v, lanes.of(real.kind)) for v in (power, size))
+            total = lanes.multiply_add(power, lanes.splat(lift), size)
             sign = builder.lshr(builder.bitcast(value, lanes.of(bits)), lanes.splat(sign_from))
             sign = builder.and_(sign, lanes.splat(sign_mask))
-            code = builder.or_(builder.add(base, steps), sign)
+            code = builder.add(builder.bitcast(total, lanes.of(bits)), base)
+            code = builder.or_(code, sign)
             lanes.store(builder.trunc(code, lanes.of(I8)), target, index)
 
-        sweep_runs(builder, args[2], args[3], args[7], scales, (real.lanes, 1), body)
-        return widest.value()
+        sweep_runs(builder, *args[2:4], args[7], scales, (real.lanes, 1), body, prepare)
+        return finite.value()
 
     i = types.intp
     flag, number, float64 = types.boolean, types.int32, types.float64
-    return x.dtype(x, i, i, i, e, y, i, flag, i, number, float64, float64, number, out, i), emit
+    return flag(x, i, i, i, e, y, i, flag, i, number, float64, float64, number, out, i), emit
 
 
 def _search(lanes, ratio, edges):
@@ -197,16 +206,18 @@ def encode_lookup(_typing, x, start, runs, length, e, y, first, each, ahead, edg
         def edge_at(index):
             return builder.load(builder.gep(array.data, [index]))
 
-        widest = Widest(builder, real)
+        finite = Finite(builder, real)
         few = [edge_at(ir.Constant(I64, k)) for k in range(FEW_EDGES)]
 
         def body(lanes, index, scale, inverse):
             if lanes.width > 1:
                 prefetch(builder, source, builder.add(index, args[8]))
-            value = lanes.load(source, index)
-            widest.add(lanes, widest.size_of(lanes, value))
-            ratio = lanes.quotient(real, value, scale, inverse)
+            ratio = lanes.quotient(real, lanes.load(source, index), scale, inverse)
+            finite.add(lanes, ratio)
             lanes.store(place_of(lanes, ratio), target, index)
+
+        def prepare(lanes, scale, inverse):
+            return as_real(builder, lanes, real, scale), inverse
 
         def among_few(lanes, ratio):
             return _search(lanes, ratio, [lanes.splat(edge) for edge in few])
@@ -218,11 +229,11 @@ def encode_lookup(_typing, x, start, runs, length, e, y, first, each, ahead, edg
         with builder.if_else(is_few) as branches:
             for branch, place_of in zip(branches, (among_few, among_many), strict=True):  # noqa: B007 - body
                 with branch:
-                    sweep_runs(builder, *args[2:4], args[7], scales, (real.lanes, 1), body)
-        return widest.value()
+                    sweep_runs(builder, *args[2:4], args[7], scales, (real.lanes, 1), body, prepare)
+        return finite.value()
 
     i, flag = types.intp, types.boolean
-    return x.dtype(x, i, i, i, e, y, i, flag, i, edges, out, i), emit
+    return flag(x, i, i, i, e, y, i, flag, i, edges, out, i), emit
 
 
 # --- scales, before values are divided by them

@@ -58,6 +58,30 @@ class Widest:
         return self.builder.bitcast(self.bits(), self.real.kind)
 
 
+class Finite:
+    """Whether all numbers of a sweep are finite: 0 times any other is NaN, as are its sums."""
+
+    def __init__(self, builder, real):
+        self.builder, self.real = builder, real
+        self.sums = {
+            width: cgutils.alloca_once_value(builder, Lanes(builder, width).fill(real.kind, 0))
+            for width in (real.lanes, 1)
+        }
+
+    def add(self, lanes, numbers):
+        """Take numbers in."""
+        place = self.sums[lanes.width]
+        zero = lanes.fill(self.real.kind, 0)
+        self.builder.store(lanes.multiply_add(numbers, zero, self.builder.load(place)), place)
+
+    def value(self):
+        """Return whether all were finite."""
+        sums = [self.builder.load(place) for place in self.sums.values()]
+        vector, rest = (self.builder.fcmp_ordered("==", total, total) for total in sums)
+        name = f"llvm.vector.reduce.and.{suffix(vector.type)}"
+        return self.builder.and_(call(self.builder, name, vector.type.element, vector), rest)
+
+
 class Extreme:
     """The least ("<") or greatest (">") of 0 and what a sweep adds. NaN is passed over."""
 

@@ -23,6 +23,7 @@ from qnumba.cpu.places import (
     next_runs,
 )
 from qnumba.cpu.runs import (
+    absmax,
     decode_float,
     decode_int,
     decode_table,
@@ -38,9 +39,9 @@ from qnumba.cpu.runs import (
     widen,
 )
 
-# Between these ends, and one that jobs have for inverses, a ratio is exact without a division
-# (Lanes.quotient): inverses are normal, and no product overflows.
-MOST_SCALE, MOST_RATIO = 2.0**100, 2.0**120
+# Below this, and an end that jobs have for inverses, ratios come out right without a division
+# (Lanes.quotient): inverses are normal numbers.
+MOST_SCALE = 2.0**100
 
 # --- scales beside values
 
@@ -103,8 +104,8 @@ def spread(job, tile, numbers, out):
 
 
 @inner
-def encode_tile(job, x, tile, looks, is_widened, edges, params, words, room):
-    """Encode a tile into words; return whether its values are finite, if it ``looks``."""
+def encode_tile(job, x, tile, is_widened, edges, params, words, room):
+    """Encode a tile into words; return whether its values are finite."""
     rows, count, _, row, column = tile
     codes = room[5]
     place = row * job.cols + column
@@ -113,36 +114,36 @@ def encode_tile(job, x, tile, looks, is_widened, edges, params, words, room):
     out, to = codes, 0
     if job.is_direct:
         out, to = words, row * job.row_bytes + column
-    is_finite = encode_runs(job, source, start, tile, looks, edges, scales, out, to, room)
+    is_finite = encode_runs(job, source, start, tile, edges, scales, out, to, room)
     if not job.is_direct:
         pack_rows(job, codes, tile, words)
     return is_finite
 
 
 @inner
-def encode_runs(job, source, start, tile, looks, edges, scales, out, to, room):
+def encode_runs(job, source, start, tile, edges, scales, out, to, room):
     """Encode the runs of a tile, or, where scales stand beside ``each`` value, all as one."""
     size = tile[0] * tile[1]
     e, z, each, count = scales
     y = room[7]
     largest, largest_inverse = inverses(e, count, y)
-    limit = 0.0
-    if largest < MOST_SCALE and largest_inverse < job.inverse_max:
-        limit = MOST_RATIO / largest_inverse if largest_inverse > 0 else np.inf
+    is_usual = largest < MOST_SCALE and largest_inverse < job.inverse_max
     place = run = 0
     is_finite = True
     while place < size:
         runs, length = (1, size) if each else next_runs(job, tile, place, are_joined=True)
         runs = 1 if length % VECTOR > 0 else runs
-        at = start + place
-        top = encode_some(job, source, at, runs, length, edges, e, y, z, run, each, out, to + place)
-        if not top < limit:
+        at, goal = start + place, to + place
+        are_finite = encode_some(
+            job, source, at, runs, length, edges, e, y, z, run, each, out, goal
+        )
+        if not (is_usual and are_finite):
             divide_and_encode(
-                job, source, at, runs, length, edges, e, z, run, each, out, to + place, room
+                job, source, at, runs, length, edges, e, z, run, each, out, goal, room
             )
-        if looks and not top < np.inf:
-            is_finite = False
-            patch(job, source, at, runs, length, e, run, each, out, to + place)
+            if not absmax(source, at, runs * length) < np.inf:
+                is_finite = False
+                patch(job, source, at, runs, length, e, z, run, each, out, goal)
         place += runs * length
         run += runs
     return is_finite
@@ -172,7 +173,7 @@ def nothing_more(job, x, start, runs, length, edges, e, z, first, each, out, to,
 
 
 def encode_some(job, x, start, runs, length, edges, e, y, z, first, each, out, to):
-    """Encode runs with the encoder of the job's kind of codes; return the largest magnitude."""
+    """Encode runs with the encoder of the job's kind of codes; return if all ratios are finite."""
     return ENCODERS[job.kind](job, x, start, runs, length, edges, e, y, z, first, each, out, to)
 
 
@@ -213,15 +214,16 @@ ENCODERS = (encode_integers, encode_affine, encode_minifloats, encode_indices)
 
 
 @inner
-def patch(job, source, start, runs, length, e, first, each, out, to):
-    """Give NaN and infinity their codes, where the arithmetic has not done so already."""
-    if job.kind == INTEGER or has_points(job):
-        return
+def patch(job, source, start, runs, length, e, z, first, each, out, to):
+    """Give NaN and infinity their codes, where dividing and encoding has not done so already."""
     for k in range(runs * length):
-        value = source[start + k]
-        is_dead = not 0 < e[first + (k if each else k // length)] < np.inf
+        value, beside = source[start + k], first + (k if each else k // length)
+        is_dead = not 0 < e[beside] < np.inf
         sign = job.sign_bit if np.signbit(value) else 0
-        if np.isnan(value):
+        if job.kind == INTEGER or has_points(job):
+            if np.isnan(value) or (np.isinf(value) and is_dead):
+                out[to + k] = z[beside] if has_points(job) else 0
+        elif np.isnan(value):
             out[to + k] = (
                 0 if is_dead and job.kind == LOOKUP else job.nan_code | sign & job.nan_sign
             )
