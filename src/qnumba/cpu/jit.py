@@ -153,6 +153,7 @@ def as_input(array: NDArray[Any]) -> NDArray[Any]:
 
 # --- threads
 
+FORKED = 0x40  # PF_FORKNOEXEC of the kernel: forked, and no other program since
 _is_serial = False
 
 
@@ -235,13 +236,34 @@ def _layer() -> str:
 
 
 def _after_fork() -> None:
-    """Do without threads in the child of a process that used OpenMP: they would end it."""
+    """Do without threads in the child of a process that used GNU OpenMP: they would hang or abort.
+
+    Others than Numba use it too, PyTorch for one, and it may be the same library.
+    """
     global _is_serial  # noqa: PLW0603 - the state of this process
     try:
-        _is_serial = _is_serial or numba.threading_layer() == "omp"
-    except ValueError:
-        return
+        is_unsafe = numba.threading_layer() == "omp"
+    except ValueError:  # Numba has started no threads, but what it would start may be in use
+        is_safe = numba.config.THREADING_LAYER in {"tbb", "workqueue"}
+        is_unsafe = not is_safe and b"libgomp" in _process("maps")
+    _is_serial = _is_serial or is_unsafe
+
+
+def _is_forked() -> bool:
+    """Return whether this process was forked, as far as Linux says so."""
+    fields = _process("stat").rpartition(b")")[2].split()  # from the state on
+    return bool(fields) and bool(int(fields[6]) & FORKED)
+
+
+def _process(name: str) -> bytes:
+    """Return what Linux says of this process."""
+    try:
+        return Path("/proc/self", name).read_bytes()
+    except OSError:
+        return b""
 
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
+    if _is_forked():  # before this file was loaded
+        _after_fork()
